@@ -1,0 +1,33 @@
+"""The errors a person can meet, each with its exit code (design: first that applies)."""
+
+from __future__ import annotations
+
+
+class RewriteError(Exception):
+    """Anything this tool refuses or fails at; the message is one sentence with a next step."""
+
+    exit_code = 1
+
+
+class BadInput(RewriteError):
+    """A file, option, dim or target that cannot be used."""
+
+    exit_code = 2
+
+
+class OutOfResources(RewriteError):
+    """Memory or disk ran out."""
+
+    exit_code = 6
+
+
+class RuntimeFault(RewriteError):
+    """A foreign runtime failed, crashed or ran out of time in its child process.
+
+    Attributes:
+        kind: ``"missing"`` (not installed), ``"error"``, ``"crash"``, ``"timeout"`` or ``"memory"``.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
