@@ -1,0 +1,32 @@
+"""What execution providers can run, as a table with evidence. Standard library only.
+
+>>> target("qnn", "2.7.0").judge(Facts("TensorScatter")).verdict
+<Verdict.ILLEGAL: 'illegal'>
+"""
+
+from capabilities.forms import Form, term
+from capabilities.model import Facts, Judgement, Row, Target, Tensor, Verdict
+from capabilities.table import BadRow, parse_rows, read_rows
+from capabilities.targets import EP, UnknownTarget, eps, register, target
+from capabilities.versions import VersionRange, parse_version
+
+__all__ = [
+    "EP",
+    "BadRow",
+    "Facts",
+    "Form",
+    "Judgement",
+    "Row",
+    "Target",
+    "Tensor",
+    "UnknownTarget",
+    "Verdict",
+    "VersionRange",
+    "eps",
+    "parse_rows",
+    "parse_version",
+    "read_rows",
+    "register",
+    "target",
+    "term",
+]

@@ -1,0 +1,221 @@
+"""The named predicates over facts that rows and rules are written in.
+
+A form is terms joined by ``&``: ``bias given & A rank 2``. Each kind of term is registered here
+once, with a pattern and a predicate, so that a misspelt form is an error when the table is read
+and every form prints as it was written. Names of inputs, outputs and attributes are those of the
+op's schema; comparing with something unknown (a dim, a dtype) is false, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from capabilities.model import Facts, Tensor
+
+Predicate = Callable[["Facts", re.Match[str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A registered kind of term: its pattern, its predicate, and a line of documentation."""
+
+    pattern: re.Pattern[str]
+    predicate: Predicate
+    about: str
+
+
+TERMS: list[Term] = []
+
+
+def term(pattern: str) -> Callable[[Predicate], Predicate]:
+    """Register a kind of term; third parties may add their own."""
+
+    def register(predicate: Predicate) -> Predicate:
+        TERMS.append(Term(re.compile(pattern), predicate, (predicate.__doc__ or "").strip()))
+        return predicate
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A conjunction of terms, printed as written."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _compile(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether every term is true of the unit."""
+        return all(t.predicate(facts, match) is wanted for t, match, wanted in _compile(self.text))
+
+
+@cache
+def _compile(text: str) -> tuple[tuple[Term, re.Match[str], bool], ...]:
+    compiled = []
+    for raw in text.split("&"):
+        words = raw.strip()
+        wanted = not words.startswith("not ")
+        words = words.removeprefix("not ")
+        for known in TERMS:
+            if match := known.pattern.fullmatch(words):
+                compiled.append((known, match, wanted))
+                break
+        else:
+            raise ValueError(f"'{words}' in the form '{text}' is no form that is registered")
+    return tuple(compiled)
+
+
+_FLOATS = frozenset({"float", "float16", "bfloat16", "double"})
+_NAME = r"(?P<name>[A-Za-z_]\w*)"
+_BINARY = {"<=": lambda a, b: a <= b, ">": lambda a, b: a > b, "": lambda a, b: a == b}
+
+
+def _tensors(facts: Facts) -> Iterable[Tensor]:
+    yield from facts.inputs.values()
+    yield from facts.outputs.values()
+
+
+def _tensor(facts: Facts, name: str) -> Tensor | None:
+    return facts.inputs.get(name) or facts.outputs.get(name)
+
+
+@term(r"any")
+def _any(_facts: Facts, _match: re.Match[str]) -> bool:
+    """Every unit of the op."""
+    return True
+
+
+@term(r"standard")
+def _standard(facts: Facts, _match: re.Match[str]) -> bool:
+    """The op is in the ONNX standard at the model's opset."""
+    return facts.standard
+
+
+@term(r"dynamic")
+def _dynamic(facts: Facts, _match: re.Match[str]) -> bool:
+    """Some input or output has a dim that is not a number, or an unknown rank."""
+    return any(t.shape is None or None in t.shape for t in _tensors(facts))
+
+
+@term(r"empty")
+def _empty(facts: Facts, _match: re.Match[str]) -> bool:
+    """Some input has no element."""
+    return any(t.shape is not None and 0 in t.shape for t in facts.inputs.values())
+
+
+@term(rf"{_NAME} (?P<state>given|absent)")
+def _given(facts: Facts, match: re.Match[str]) -> bool:
+    """An optional input or output is there, or is not."""
+    return (_tensor(facts, match["name"]) is not None) is (match["state"] == "given")
+
+
+@term(rf"{_NAME} const")
+def _const(facts: Facts, match: re.Match[str]) -> bool:
+    """An input is stored in the model."""
+    found = facts.inputs.get(match["name"])
+    return found is not None and found.const
+
+
+@term(rf"{_NAME} from (?P<op>[\w.:]+)")
+def _from(facts: Facts, match: re.Match[str]) -> bool:
+    """An input is produced by that op."""
+    found = facts.inputs.get(match["name"])
+    return found is not None and found.source == match["op"]
+
+
+@term(rf"(?:{_NAME} )?rank (?P<compare><=|>)? ?(?P<rank>\d+)")
+def _rank(facts: Facts, match: re.Match[str]) -> bool:
+    """Rank of one input or output; without a name, the highest rank among all of them."""
+    if match["name"]:
+        found = _tensor(facts, match["name"])
+        rank = found.rank if found else None
+    else:
+        known = [t.rank for t in _tensors(facts) if t.rank is not None]
+        rank = max(known, default=None)
+    return rank is not None and _BINARY[match["compare"] or ""](rank, int(match["rank"]))
+
+
+@term(rf"(?:{_NAME} )?dtype (?P<dtypes>\w+(?:/\w+)*)")
+def _dtype(facts: Facts, match: re.Match[str]) -> bool:
+    """Element type of one tensor, one of several joined by ``/``; without a name, of the first."""
+    first = next(iter(_tensors(facts)), None)
+    found = _tensor(facts, match["name"]) if match["name"] else first
+    return found is not None and found.dtype in match["dtypes"].split("/")
+
+
+@term(rf"{_NAME} floating")
+def _floating(facts: Facts, match: re.Match[str]) -> bool:
+    """A tensor of any float type."""
+    found = _tensor(facts, match["name"])
+    return found is not None and found.dtype in _FLOATS
+
+
+@term(rf"{_NAME} all (?P<value>-?\d+(?:\.\d+)?)")
+def _uniform(facts: Facts, match: re.Match[str]) -> bool:
+    """Every element of a constant input has that value."""
+    found = facts.inputs.get(match["name"])
+    return found is not None and found.uniform == float(match["value"])
+
+
+@term(r"activations (?P<dtypes>\w+(?:/\w+)*)")
+def _activations(facts: Facts, match: re.Match[str]) -> bool:
+    """What a weight's consumers multiply it with."""
+    return facts.activations in match["dtypes"].split("/")
+
+
+@term(r"last axis")
+def _last_axis(facts: Facts, _match: re.Match[str]) -> bool:
+    """The ``axis`` attribute names the last axis of the first input."""
+    axis = facts.attributes.get("axis")
+    rank = next(iter(facts.inputs.values())).rank if facts.inputs else None
+    return axis == -1 or (rank is not None and axis == rank - 1)
+
+
+@term(r"K a multiple of block_size")
+def _k_blocks(facts: Facts, _match: re.Match[str]) -> bool:
+    """The reduced dim of a block-quantized MatMul fills its last block."""
+    k, block = facts.attributes.get("K"), facts.attributes.get("block_size")
+    return isinstance(k, int) and isinstance(block, int) and block > 0 and k % block == 0
+
+
+@term(rf"option {_NAME}(?:=(?P<value>\S+))?")
+def _option(facts: Facts, match: re.Match[str]) -> bool:
+    """A provider option is set (to that value)."""
+    value = facts.options.get(match["name"])
+    return value is not None and match["value"] in {None, value}
+
+
+def _float32(value: float) -> float:
+    """The nearest float32: attributes are stored as such."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def _same(actual: object, text: str) -> bool:
+    if isinstance(actual, float):
+        return actual == _float32(float(text))
+    if isinstance(actual, int):
+        return re.fullmatch(r"-?\d+", text) is not None and actual == int(text)
+    return str(actual) == text
+
+
+@term(rf"{_NAME}(?P<compare>=|!=|>=|<=)(?P<values>[^\s&]+)")
+def _attribute(facts: Facts, match: re.Match[str]) -> bool:
+    """An attribute, defaults applied, against a value or values joined by ``/``."""
+    actual, values = facts.attributes.get(match["name"]), match["values"].split("/")
+    if match["compare"] in {"=", "!="}:
+        return any(_same(actual, value) for value in values) is (match["compare"] == "=")
+    if not isinstance(actual, int | float):
+        return False
+    limit = float(values[0])
+    return actual >= limit if match["compare"] == ">=" else actual <= limit

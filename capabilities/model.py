@@ -1,0 +1,194 @@
+"""What the table is made of: facts, rows, verdicts, targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from capabilities.forms import Form
+from capabilities.versions import VersionRange
+
+
+class Verdict(StrEnum):
+    """What an EP does with a unit. Worse verdicts win where several rows hold."""
+
+    LEGAL = "legal"
+    UNKNOWN = "unknown"
+    ILLEGAL = "illegal"
+    WRONG = "wrong"
+    """Claimed by the EP, and computed wrong."""
+
+
+_SEVERITY = {Verdict.LEGAL: 0, Verdict.ILLEGAL: 1, Verdict.WRONG: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What is known of one input or output of a node.
+
+    Attributes:
+        dtype: ONNX element type in lower case (``float``, ``float16``, ``int4``, ``bool``, ...);
+            empty when unknown.
+        shape: dims, an ``int`` where static and ``None`` where not; ``None`` for unknown rank.
+        const: the value is stored in the model (and no graph input overrides it).
+        uniform: the one value that all elements of a small constant or a zero point have.
+        source: op that produces it; empty for graph inputs and constants.
+    """
+
+    dtype: str = ""
+    shape: tuple[int | None, ...] | None = None
+    const: bool = False
+    uniform: float | None = None
+    source: str = ""
+
+    @property
+    def rank(self) -> int | None:
+        """Number of dims, if known."""
+        return None if self.shape is None else len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one unit.
+
+    Attributes:
+        op: ``domain::Type``; ops of ai.onnx by type alone.
+        opset: version of the op's domain in the model.
+        attributes: with the schema's defaults filled in.
+        inputs: those that are given, by the schema's name, in the node's order.
+        outputs: those that exist, by the schema's name.
+        standard: the op is in the ONNX standard at this opset.
+        activations: for a weight's DequantizeLinear, the type the consumers' other operand is
+            quantized to (``uint16``, ``uint8``, ...), or ``float``; empty elsewhere.
+        options: provider options the target is used with.
+    """
+
+    op: str
+    opset: int = 0
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    outputs: Mapping[str, Tensor] = field(default_factory=dict)
+    standard: bool = True
+    activations: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def domain(self) -> str:
+        """``ai.onnx`` or the op's own domain."""
+        return self.op.rpartition("::")[0] or "ai.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        op: ``domain::Type``, ``domain::*`` or ``*``.
+        form: which units of the op it is about.
+        verdict: legal, illegal or wrong.
+        versions: EP versions it holds for.
+        why: one sentence for the person who meets it.
+        evidence: ``measured:ID``, ``reported:SOURCE`` or ``declared:SOURCE`` each.
+    """
+
+    op: str
+    form: Form
+    verdict: Verdict
+    versions: VersionRange
+    why: str
+    evidence: tuple[str, ...]
+
+    def holds(self, facts: Facts) -> bool:
+        """Whether this row is about the unit."""
+        return self.form.holds(facts)
+
+    def __str__(self) -> str:
+        return f"{self.op} [{self.form}] {self.verdict}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with the row it rests on (no row: unknown)."""
+
+    verdict: Verdict
+    row: Row | None = None
+
+    @property
+    def form(self) -> str:
+        """The form that decided, as printed."""
+        return str(self.row.form) if self.row else "any"
+
+    @property
+    def why(self) -> str:
+        """The reason to show a person."""
+        return self.row.why if self.row else "no row of the table speaks of this form"
+
+
+@dataclass(frozen=True)
+class Target:
+    """An EP at a version: its rows, and what else decides on rewriting for it.
+
+    Attributes:
+        ep: ``qnn``, ``openvino``, ...
+        version: as asked for.
+        rows: rows that hold at this version, in the table's order.
+        overrides: rows of the user; where one holds, the table is not asked.
+        static_only: every dim has to be fixed before anything runs.
+        options: provider options assumed.
+        extrapolated_from: the measured version whose rows stand in, if this one was not measured.
+    """
+
+    ep: str
+    version: str
+    rows: tuple[Row, ...]
+    overrides: tuple[Row, ...] = ()
+    static_only: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    extrapolated_from: str | None = None
+    _index: dict[str, tuple[Row, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __str__(self) -> str:
+        return f"{self.ep}@{self.version}" if self.version else self.ep
+
+    def judge(self, facts: Facts) -> Judgement:
+        """The verdict on a unit: the worst of the rows that hold, the user's rows first."""
+        for rows in (self.overrides, self.rows_of(facts.op)):
+            held = [r for r in rows if _names(r.op, facts.op) and r.holds(facts)]
+            if held:
+                worst = max(held, key=lambda row: _SEVERITY[row.verdict])
+                return Judgement(worst.verdict, worst)
+        return Judgement(Verdict.UNKNOWN)
+
+    def rows_of(self, op: str) -> tuple[Row, ...]:
+        """Every row that can speak of the op, wildcards included."""
+        if op not in self._index:
+            self._index[op] = tuple(row for row in self.rows if _names(row.op, op))
+        return self._index[op]
+
+    def supports(self, op: str) -> bool:
+        """The plain flag view: true only when every form of the op is legal."""
+        verdicts = {r.verdict for r in self.rows_of(op) if r.op == op}
+        everywhere = any(
+            r.verdict is Verdict.LEGAL and str(r.form) == "any" for r in self.rows_of(op)
+        )
+        return everywhere and verdicts <= {Verdict.LEGAL}
+
+    def __getattr__(self, name: str) -> bool:
+        """``supports_rotary_embedding`` and the like, for code that wants flags."""
+        if not name.startswith("supports_"):
+            raise AttributeError(name)
+        wanted = name.removeprefix("supports_").replace("_", "")
+        ops = {r.op for r in self.rows if r.op.rpartition("::")[2].lower() == wanted}
+        return bool(ops) and all(self.supports(op) for op in ops)
+
+
+def _names(pattern: str, op: str) -> bool:
+    if pattern in {"*", op}:
+        return True
+    if not pattern.endswith("::*"):
+        return False
+    return (op.rpartition("::")[0] or "ai.onnx") == pattern.removesuffix("::*")
+

@@ -1,0 +1,26 @@
+"""Rewrites ONNX models until an execution provider can run every node, and proves it.
+
+>>> from capabilities import target
+>>> from rewriter import lower
+>>> report = lower(model, target("qnn", "2.7.0"))  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rewriter.lowering import Stuck, lower, plan
+
+__version__ = "0.1.0"
+__all__ = ["Stuck", "__version__", "lower", "plan"]
+
+_HOMES = {name: "rewriter.lowering" for name in ("Stuck", "lower", "plan")}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for only then: importing the package has to stay cheap."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rewriter' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,190 @@
+"""Putting what a rule built in the place of what it replaces, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from rewriter.errors import RewriteError
+from rewriter.extract import extract
+from rewriter.facts import attributes_of, constant, dims_of, facts_of, op_of, opset_of, present
+from rewriter.rule import Rule
+from rewriter.schemas import schema_of
+from rewriter.site import Refusal, Site
+from rewriter.tape import Tape, Workspace
+
+RULE = "rewriter.rule"
+SOURCE = "rewriter.source"
+"""Keys of ``ir.Node.metadata_props``: the rule that made a node, and the node it stands for."""
+
+
+class BadBuild(RewriteError):
+    """A rule built something it did not declare, or that does not fit; a fault of the rule."""
+
+
+def check_emitted(rule: Rule, tape: Tape, imports: Mapping[str, int]) -> None:
+    """Whether everything on the tape was declared and exists at the model's opset.
+
+    Raises:
+        BadBuild: something was not, or does not.
+    """
+    for node in tape.nodes:
+        facts = facts_of(node, imports)
+        if not any(emit.covers(facts) for emit in rule.emits):
+            raise BadBuild(f"rule {rule.name} built {facts.op}, which it does not declare")
+        if schema_of(facts.op, facts.opset).known or facts.domain != "ai.onnx":
+            continue
+        newest = onnx.defs.onnx_opset_version()
+        raise BadBuild(
+            f"rule {rule.name} built {facts.op}, which opset {facts.opset} does not have "
+            f"(newest known: {newest})"
+        )
+
+
+class Commit:
+    """A replacement that has been built and fits.
+
+    Args:
+        rule: the rule that built it.
+        site: the node it replaces (the root, for a fusion).
+        tape: what was built.
+        outputs: values in the place of the node's outputs, in the schema's order.
+        replaced: all matched nodes; those that something else still uses stay.
+
+    Raises:
+        Refusal: an output that is used was not produced.
+        BadBuild: an output has another dtype than the one it replaces.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        site: Site,
+        tape: Tape,
+        outputs: Sequence[ir.Value | None],
+        replaced: Sequence[ir.Node],
+    ) -> None:
+        self._rule = rule
+        self._root = site.node
+        self._tape = tape
+        self._replaced = tuple(replaced)
+        self._pairs: list[tuple[ir.Value, ir.Value]] = []
+        schema = schema_of(op_of(site.node), site.facts.opset)
+        for i, old in enumerate(site.node.outputs):
+            if not present(old) or not (old.uses() or old.is_graph_output()):
+                continue
+            new = outputs[i] if i < len(outputs) else None
+            if new is None:
+                raise Refusal(f"output {schema.output_name(i)} is used and not produced")
+            if old.dtype is not None and new.dtype != old.dtype:
+                raise BadBuild(
+                    f"rule {rule.name} gives {new.dtype} where '{old.name}' is {old.dtype}"
+                )
+            self._pairs.append((old, new))
+
+    def signature(self) -> str:
+        """Equal for sites whose parity is the same question."""
+        parts = [self._rule.name]
+        for node in self._replaced:
+            attributes = attributes_of(node, opset_of(op_of(node), {}))
+            parts.append(f"{op_of(node)}{sorted((k, str(v)) for k, v in attributes.items())}")
+            parts += [_described(value) for value in node.inputs]
+        parts += [f"->{self._root.outputs.index(old)}" for old, _ in self._pairs]
+        return " ".join(parts)
+
+    def both_sides(self, model: ir.Model) -> tuple[ir.Model, ir.Model]:
+        """The original and the replacement as models of the same inputs and outputs."""
+        inner = {value for node in self._replaced for value in node.outputs}
+        boundary = [
+            value
+            for node in self._replaced
+            for value in node.inputs
+            if value is not None and present(value) and value not in inner
+        ]
+        names = [old.name or f"output_{i}" for i, (old, _) in enumerate(self._pairs)]
+        before = extract(model, [old for old, _ in self._pairs], names, boundary)
+        after = extract(model, [new for _, new in self._pairs], names, boundary)
+        return before, after
+
+    def apply(self, space: Workspace, meta: Mapping[str, Any]) -> list[ir.Node]:
+        """Edit the graph; returns the new nodes."""
+        self._place_constants(space.graph)
+        self._label(meta)
+        self._root_insert(space.graph)
+        identities = self._redirect(space)
+        self._tape.keep()
+        self._remove(space.graph)
+        return [*self._tape.nodes, *identities]
+
+    def _place_constants(self, graph: ir.Graph | ir.Function) -> None:
+        for value in self._tape.constants:
+            if isinstance(graph, ir.Graph):
+                graph.register_initializer(value)
+                continue
+            attribute = ir.Attr("value", ir.AttributeType.TENSOR, value.const_value)
+            node = ir.Node("", "Constant", [], [attribute], name=value.name, num_outputs=1)
+            output = node.outputs[0]
+            output.name, output.type, output.shape = value.name, value.type, value.shape
+            value.replace_all_uses_with(output)
+            self._tape.nodes.insert(0, node)
+
+    def _label(self, meta: Mapping[str, Any]) -> None:
+        source = self._root
+        inherited = {k: v for n in reversed(self._replaced) for k, v in n.metadata_props.items()}
+        for node in self._tape.nodes:
+            node.doc_string = source.doc_string
+            node.metadata_props.update(inherited)
+            node.metadata_props[RULE] = self._rule.name
+            node.metadata_props.setdefault(SOURCE, source.name or op_of(source))
+            node.meta.update(source.meta)
+            node.meta.update(meta)
+
+    def _root_insert(self, graph: ir.Graph | ir.Function) -> None:
+        graph.insert_before(self._root, self._tape.nodes)
+
+    def _redirect(self, space: Workspace) -> list[ir.Node]:
+        """Hand every output's uses, and its name, to the value that replaces it."""
+        built = set(self._tape.nodes)
+        taken: set[ir.Value] = set()
+        identities: list[ir.Node] = []
+        for old, new in self._pairs:
+            replacement = new
+            ours = new.producer() in built and new not in taken and not new.is_graph_output()
+            if old.is_graph_output() and not ours:
+                node = ir.Node("", "Identity", [new], num_outputs=1)
+                node.name = space.unique(f"{self._root.name}/Identity")
+                node.metadata_props[RULE] = self._rule.name
+                space.graph.insert_before(self._root, node)
+                identities.append(node)
+                replacement, ours = node.outputs[0], True
+                replacement.type, replacement.shape = new.type, new.shape
+            if ours:
+                self._inherit(old, replacement)
+            taken.add(replacement)
+            old.replace_all_uses_with(replacement, replace_graph_outputs=True)
+        return identities
+
+    @staticmethod
+    def _inherit(old: ir.Value, new: ir.Value) -> None:
+        name, old.name = old.name, None
+        new.name = name
+        new.doc_string = old.doc_string
+        new.metadata_props.update(old.metadata_props)
+        if old.is_graph_output() and old.shape is not None:
+            new.shape = old.shape
+
+    def _remove(self, graph: ir.Graph | ir.Function) -> None:
+        for node in reversed(self._replaced):
+            if not any(value.uses() or value.is_graph_output() for value in node.outputs):
+                graph.remove(node, safe=True)
+
+
+def _described(value: ir.Value | None) -> str:
+    if value is None or not present(value):
+        return "-"
+    dtype = "?" if value.dtype is None else value.dtype.name.lower()
+    kind = "const" if constant(value) is not None else "run-time"
+    return f"{dtype}{dims_of(value)}{kind}"

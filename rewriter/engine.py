@@ -1,0 +1,255 @@
+"""The engine: judges every node, applies rules until nothing illegal is left, or says why not.
+
+Legality is the table's (:meth:`capabilities.Target.judge`); rules are indexed by op. Fusions run
+first, then lowering; each replacement is built on a tape and committed whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from capabilities import Judgement, Target, Verdict
+from rewriter.commit import Commit, check_emitted
+from rewriter.errors import RewriteError
+from rewriter.facts import facts_of, op_of
+from rewriter.matching import Match, find
+from rewriter.opsets import NotRaisable, raised
+from rewriter.record import Fired, Refused, Report, StuckNode, count_ops
+from rewriter.rule import Registry, Rule
+from rewriter.shapes import NodeInference
+from rewriter.site import Refusal, Site
+from rewriter.tape import Tape, Workspace, names_in
+
+CHAIN = "rewriter.chain"
+"""Key of ``ir.Node.meta``: the (rule, op, form) steps that a node came from."""
+
+_BAD = frozenset({Verdict.ILLEGAL, Verdict.WRONG})
+
+
+class RuleError(RewriteError):
+    """A rule raised an exception, or built what it may not; a fault of the rule."""
+
+
+class Engine:
+    """One run over one model. The model is edited in place.
+
+    Args:
+        model: dtypes and shapes should have been inferred.
+        target: whose table decides.
+        rules: the rules to use.
+        disabled: names of rules that are not tried.
+        keep_sites: record both sides of every new signature for parity.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        target: Target,
+        rules: Registry,
+        *,
+        disabled: frozenset[str] = frozenset(),
+        keep_sites: bool = True,
+    ) -> None:
+        self.model = model
+        self.target = target
+        self.report = Report(target)
+        self._rules = rules
+        self._disabled = disabled
+        self._keep_sites = keep_sites
+        self._signatures: set[str] = set()
+        names = names_in(model.graph)
+        self._spaces = {
+            id(graph): Workspace(graph, NodeInference(self._imports(graph)), names)
+            for graph in self._graphs()
+        }
+        nodes = sum(1 for graph in self._graphs() for _ in graph)
+        self._budget = 1000 + 20 * nodes
+
+    def run(self) -> Report:
+        """Fuse, lower, tidy up, and report."""
+        self.report.ops_before = count_ops(self._nodes())
+        for graph in self._graphs():
+            self._fuse(graph)
+        for graph in self._graphs():
+            self._lower(graph)
+        self._tidy()
+        self.report.ops_after = count_ops(self._nodes())
+        return self.report
+
+    # -- graphs ----------------------------------------------------------------------------------
+
+    def _graphs(self) -> list[ir.Graph | ir.Function]:
+        found: list[ir.Graph | ir.Function] = list(self.model.graphs())
+        return found + list(self.model.functions.values())
+
+    def _nodes(self) -> Iterator[ir.Node]:
+        for graph in self._graphs():
+            yield from graph
+
+    def _imports(self, graph: ir.Graph | ir.Function) -> dict[str, int]:
+        own = dict(graph.opset_imports) if isinstance(graph, ir.Function) else {}
+        return {**self.model.opset_imports, **own}
+
+    def _judge(self, node: ir.Node, imports: dict[str, int]) -> Judgement:
+        return self.target.judge(facts_of(node, imports, self.target.options))
+
+    # -- phases ----------------------------------------------------------------------------------
+
+    def _fuse(self, graph: ir.Graph | ir.Function) -> None:
+        for node in list(graph):
+            for rule in self._rules.fusing(op_of(node)):
+                if node.graph is None or rule.name in self._disabled:
+                    continue
+                match = find(rule, self.model, graph, node)
+                if match is not None and self._wanted(rule, match, graph):
+                    self._attempt(rule, node, "any", graph, match)
+
+    def _wanted(self, rule: Rule, match: Match, graph: ir.Graph | ir.Function) -> bool:
+        """A fusion is wanted where the pattern cannot stay, or where the raised op may."""
+        imports = self._imports(graph)
+        if any(self._judge(node, imports).verdict in _BAD for node in match.nodes):
+            return True
+        return self.target.supports(rule.emits[0].op)
+
+    def _lower(self, graph: ir.Graph | ir.Function) -> None:
+        waiting = deque(graph)
+        while waiting:
+            node = waiting.popleft()
+            if node.graph is None:
+                continue
+            judgement = self._judge(node, self._imports(graph))
+            if judgement.verdict is Verdict.UNKNOWN:
+                self.report.unknown.append((node.name or "", op_of(node)))
+            if judgement.verdict not in _BAD:
+                continue
+            built = self._replace(node, judgement, graph)
+            waiting.extendleft(reversed(built))
+
+    def _replace(
+        self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function
+    ) -> Sequence[ir.Node]:
+        """Nodes that took the place of an illegal one; none if it is stuck, with the reasons."""
+        refusals: list[Refused] = []
+        facts = facts_of(node, self._imports(graph), self.target.options)
+        for rule in self._rules.lowering(op_of(node)):
+            if rule.name in self._disabled:
+                refusals.append(Refused(rule.name, "disabled by you"))
+            elif not rule.form.holds(facts):
+                refusals.append(Refused(rule.name, f"takes only [{rule.form}]"))
+            else:
+                built = self._attempt(rule, node, judgement.form, graph)
+                if isinstance(built, list):
+                    return built
+                refusals.append(Refused(rule.name, built))
+        self.report.stuck.append(
+            StuckNode(
+                node.name or "", op_of(node), judgement.form, judgement.why, tuple(refusals)
+            )
+        )
+        return []
+
+    # -- one site --------------------------------------------------------------------------------
+
+    def _attempt(
+        self,
+        rule: Rule,
+        node: ir.Node,
+        form: str,
+        graph: ir.Graph | ir.Function,
+        match: Match | None = None,
+    ) -> list[ir.Node] | str:
+        """Build and commit one site; the new nodes, or the reason for leaving it."""
+        chain: tuple[tuple[str, str, str], ...] = node.meta.get(CHAIN, ())
+        step = (rule.name, op_of(node), form)
+        if step in chain:
+            return f"the node came from this rule at this form: {_printed((*chain, step))}"
+        if self._budget == 0:
+            raise RuleError(f"rules do not come to an end; the last chain is "
+                            f"{_printed((*chain, step))}")
+        space = self._spaces[id(graph)]
+        tape = Tape(space, node.name or op_of(node))
+        imports = self._imports(graph)
+        try:
+            imports = self._raise_opset(rule, graph, imports, dry=True)
+            site = match.site(imports) if match else Site(node, imports)
+            outputs = self._build(rule, tape, site)
+            commit = Commit(rule, site, tape, outputs, match.nodes if match else (node,))
+            check_emitted(rule, tape, imports)
+        except Refusal as refusal:
+            tape.discard()
+            return str(refusal)
+        except RuleError:
+            tape.discard()
+            raise
+        except Exception as error:
+            tape.discard()
+            raise RuleError(
+                f"rule {rule.name} ({rule.source}) failed on {op_of(node)} '{node.name}' "
+                f"[{form}] with attributes {_attributes(node)}: {type(error).__name__}: {error}"
+            ) from error
+        self._budget -= 1
+        self._raise_opset(rule, graph, imports, dry=False)
+        fired = self._fired(rule, node, form, commit)
+        built = commit.apply(space, meta={CHAIN: (*chain, step)})
+        self.report.fired.append(fired)
+        return built
+
+    @staticmethod
+    def _build(rule: Rule, tape: Tape, site: Site) -> Sequence[ir.Value | None]:
+        outputs = rule.build(tape, site)
+        ignored = [name for s in (site, *site.others.values()) for name in s.unread()]
+        if ignored:
+            raise Refusal(f"{', '.join(ignored)} is not handled")
+        return (outputs,) if isinstance(outputs, ir.Value) else tuple(outputs)
+
+    def _raise_opset(
+        self, rule: Rule, graph: ir.Graph | ir.Function, imports: dict[str, int], *, dry: bool
+    ) -> dict[str, int]:
+        """Imports at which the rule's ops exist; set on the model unless ``dry``."""
+        if imports.get("", 1) >= rule.opset and dry:
+            return imports
+        if isinstance(graph, ir.Function) and imports.get("", 1) < rule.opset:
+            raise Refusal(f"needs opset {rule.opset}, and the function {graph.name} has "
+                          f"{imports.get('', 1)}")
+        try:
+            wanted = raised(self._nodes(), self.model.opset_imports.get("", 1), rule.opset)
+        except NotRaisable as error:
+            raise Refusal(str(error)) from None
+        if not dry and wanted != self.model.opset_imports.get("", 1):
+            self.model.opset_imports[""] = wanted
+        return {**imports, "": wanted}
+
+    def _fired(self, rule: Rule, node: ir.Node, form: str, commit: Commit) -> Fired:
+        signature = commit.signature()
+        new = self._keep_sites and signature not in self._signatures
+        self._signatures.add(signature)
+        before, after = commit.both_sides(self.model) if new else (None, None)
+        return Fired(
+            rule.name, op_of(node), node.name or "", form, signature, before, after, rule.tolerance
+        )
+
+    def _tidy(self) -> None:
+        """Sort, and drop what nothing uses any more; graph inputs and outputs stay."""
+        from onnx_ir.passes import common
+
+        for graph in self._graphs():
+            graph.sort()
+        if self.report.fired:
+            common.RemoveUnusedNodesPass()(self.model)
+            common.RemoveUnusedFunctionsPass()(self.model)
+            common.RemoveUnusedOpsetsPass()(self.model)
+
+
+def _printed(chain: Sequence[tuple[str, str, str]]) -> str:
+    return " -> ".join(f"{rule}({op} [{form}])" for rule, op, form in chain)
+
+
+def _attributes(node: ir.Node) -> dict[str, Any]:
+    return {
+        name: "..." if attribute.type == ir.AttributeType.TENSOR else attribute.value
+        for name, attribute in node.attributes.items()
+    }

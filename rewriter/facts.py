@@ -1,0 +1,137 @@
+"""Facts of a node: what the table and the rules are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from capabilities import Facts, Tensor
+from rewriter.schemas import op_name, schema_of
+
+_SMALL = 64
+"""Constants up to this many elements are looked at for being uniform; zero points always are."""
+
+
+def opset_of(op: str, imports: Mapping[str, int]) -> int:
+    """The version of an op's domain that the model imports (1 where it imports none)."""
+    domain = op.rpartition("::")[0]
+    return imports.get(domain, imports.get("ai.onnx", 1) if not domain else 1)
+
+
+def op_of(node: ir.Node) -> str:
+    """``domain::Type`` of a node."""
+    return op_name(node.domain, node.op_type)
+
+
+def present(value: ir.Value | None) -> bool:
+    """Whether an optional input or output is there (an empty name means it is not)."""
+    return value is not None and value.name != ""
+
+
+def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor stored for a value; none if a caller could override it."""
+    if value is None:
+        return None
+    producer = value.producer()
+    if producer is not None:
+        return ir.convenience.get_const_tensor(value) if producer.op_type == "Constant" else None
+    return None if value.is_graph_input() else value.const_value
+
+
+def attributes_of(node: ir.Node, opset: int) -> dict[str, Any]:
+    """The node's attributes over the schema's defaults; those without a default are ``None``."""
+    schema = schema_of(op_of(node), opset)
+    given = {
+        name: attribute.value
+        for name, attribute in node.attributes.items()
+        if isinstance(attribute, ir.Attr) and not attribute.is_ref()
+    }
+    return {**schema.attributes, **given}
+
+
+def facts_of(
+    node: ir.Node, imports: Mapping[str, int], options: Mapping[str, str] | None = None
+) -> Facts:
+    """Facts of a node in its model.
+
+    Args:
+        node: the node.
+        imports: opset imports of the graph or function the node is in.
+        options: provider options of the target.
+    """
+    op = op_of(node)
+    opset = opset_of(op, imports)
+    schema = schema_of(op, opset)
+    inputs = {
+        schema.input_name(i): _tensor(value, schema.input_name(i))
+        for i, value in enumerate(node.inputs)
+        if value is not None and present(value)
+    }
+    outputs = {
+        schema.output_name(i): _tensor(value, "")
+        for i, value in enumerate(node.outputs)
+        if present(value)
+    }
+    return Facts(
+        op=op,
+        opset=opset,
+        attributes=attributes_of(node, opset),
+        inputs=inputs,
+        outputs=outputs,
+        standard=schema.standard,
+        activations=_activations(node) if op == "DequantizeLinear" else "",
+        options=options or {},
+    )
+
+
+def dims_of(value: ir.Value) -> tuple[int | None, ...] | None:
+    """Dims of a value, ``None`` where one is not a number."""
+    if value.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else None for d in value.shape)
+
+
+def _tensor(value: ir.Value, name: str) -> Tensor:
+    stored = constant(value)
+    producer = value.producer()
+    return Tensor(
+        dtype="" if value.dtype is None else value.dtype.name.lower(),
+        shape=dims_of(value),
+        const=stored is not None,
+        uniform=_uniform(stored, name),
+        source="" if producer is None else op_of(producer),
+    )
+
+
+def _uniform(stored: ir.TensorProtocol | None, name: str) -> float | None:
+    if stored is None or not (name.endswith("zero_point") or 0 < stored.size <= _SMALL):
+        return None
+    if stored.dtype == ir.DataType.STRING or stored.size == 0:
+        return None
+    array = stored.numpy()
+    first = array.reshape(-1)[0]
+    return float(first) if bool(np.all(array == first)) else None
+
+
+def _activations(node: ir.Node) -> str:
+    """What the consumers of a weight multiply it with: a quantized type, or ``float``."""
+    if constant(node.inputs[0]) is None:
+        return ""
+    found = {
+        _quantized_from(other)
+        for consumer in node.outputs[0].consumers()
+        for other in consumer.inputs[:1]
+        if other is not None and other is not node.outputs[0]
+    }
+    return found.pop() if len(found) == 1 else "float"
+
+
+def _quantized_from(value: ir.Value) -> str:
+    producer = value.producer()
+    if producer is None or producer.op_type != "DequantizeLinear":
+        return "float"
+    source = producer.inputs[0]
+    return "float" if source is None or source.dtype is None else source.dtype.name.lower()

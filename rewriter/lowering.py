@@ -1,0 +1,126 @@
+"""``lower`` and ``plan``: the engine with the passes it stands on, over a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from capabilities import Target
+from rewriter.engine import Engine
+from rewriter.errors import BadInput, RewriteError
+from rewriter.passes.fold_shapes import FoldShapes
+from rewriter.passes.present_shapes import correct_present_shapes
+from rewriter.record import Report
+from rewriter.rule import Registry, registry
+from rewriter.shapes import infer_model
+
+Interface = list[tuple[str | None, ir.DataType | None, str]]
+
+
+class Stuck(RewriteError):
+    """Illegal nodes are left; the model was not touched.
+
+    Attributes:
+        report: what was tried, and every refusal.
+    """
+
+    exit_code = 3
+
+    def __init__(self, report: Report) -> None:
+        count = len(report.stuck)
+        first = f"; first: {report.stuck[0]}" if report.stuck else ""
+        super().__init__(f"{count} node(s) cannot run on {report.target}{first}")
+        self.report = report
+
+
+def lower(
+    model: ir.Model,
+    target: Target,
+    *,
+    disable: Iterable[str] = (),
+    allow_stuck: bool = False,
+    rules: Registry | None = None,
+    keep_sites: bool = True,
+) -> Report:
+    """Rewrite a model in place until nothing is left that the target cannot run.
+
+    Args:
+        model: edited in place; on an error it is as it was.
+        target: see :func:`capabilities.target`.
+        disable: names of rules not to use.
+        allow_stuck: keep what could be done instead of raising.
+        rules: all registered ones if not given.
+        keep_sites: record both sides of each kind of site, for parity.
+
+    Raises:
+        Stuck: a node stays illegal.
+        BadInput: a rule to disable does not exist.
+        RewriteError: a rule is at fault; the message names it, the node and the form.
+    """
+    known = rules if rules is not None else registry()
+    disabled = _disabled(disable, known)
+    before = model.clone()
+    try:
+        report = _run(model, target, known, disabled, keep_sites=keep_sites)
+        if report.stuck and not allow_stuck:
+            raise Stuck(report)
+    except BaseException:
+        _restore(model, before)
+        raise
+    return report
+
+
+def plan(
+    model: ir.Model,
+    target: Target,
+    *,
+    disable: Iterable[str] = (),
+    rules: Registry | None = None,
+) -> Report:
+    """What :func:`lower` would do, and what would stay; changes nothing."""
+    known = rules if rules is not None else registry()
+    return _run(model.clone(), target, known, _disabled(disable, known), keep_sites=False)
+
+
+def _disabled(names: Iterable[str], rules: Registry) -> frozenset[str]:
+    disabled = frozenset(names)
+    for name in sorted(disabled):
+        if name not in rules:
+            raise BadInput(
+                f"there is no rule '{name}'; known: {', '.join(sorted(r.name for r in rules))}"
+            )
+    return disabled
+
+
+def _run(
+    model: ir.Model,
+    target: Target,
+    rules: Registry,
+    disabled: frozenset[str],
+    *,
+    keep_sites: bool,
+) -> Report:
+    infer_model(model)
+    FoldShapes()(model)
+    notes = correct_present_shapes(model)
+    interface = _interface(model)
+    engine = Engine(model, target, rules, disabled=disabled, keep_sites=keep_sites)
+    report = engine.run()
+    report.notes.extend(notes)
+    after = _interface(model)
+    if after != interface:
+        raise RewriteError(f"inputs and outputs changed from {interface} to {after}")
+    return report
+
+
+def _interface(model: ir.Model) -> Interface:
+    """Name, dtype and shape of every input and output, in order."""
+    values = [*model.graph.inputs, *model.graph.outputs]
+    return [(v.name, v.dtype, str(v.shape)) for v in values]
+
+
+def _restore(model: ir.Model, before: ir.Model) -> None:
+    model.graph = before.graph
+    model.functions.clear()
+    model.functions.update(before.functions)

@@ -1,0 +1,72 @@
+"""Finding a fusion's pattern, which is written in onnxscript's notation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import onnx_ir as ir
+
+from rewriter.rule import Rule
+from rewriter.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Nodes of the graph that a pattern found; the last one is the pattern's root.
+
+    Attributes:
+        nodes: the matched nodes, in the order of the graph.
+        named: node by the name that the pattern gives to its first output.
+    """
+
+    nodes: tuple[ir.Node, ...]
+    named: Mapping[str, ir.Node]
+
+    def site(self, imports: Mapping[str, int]) -> Site:
+        """The root as a site, with the other nodes beside it."""
+        root = self.nodes[-1]
+        others = {k: Site(n, imports) for k, n in self.named.items() if n is not root}
+        return Site(root, imports, others=others)
+
+
+def find(
+    rule: Rule, model: ir.Model, graph: ir.Graph | ir.Function, root: ir.Node
+) -> Match | None:
+    """Match a fusion's pattern at the node it ends in."""
+    found = _compiled(rule).match(model, graph, root, check_nodes_are_removable=False)
+    if not found:
+        return None
+    nodes = _in_order(root, set(found.nodes))
+    named = {
+        name: producer
+        for name, value in found.bindings.items()
+        if isinstance(value, ir.Value) and (producer := value.producer()) in nodes
+    }
+    return Match(tuple(nodes), named)
+
+
+def _in_order(root: ir.Node, matched: set[ir.Node]) -> list[ir.Node]:
+    """The matched nodes, producers first; the root comes last."""
+    order: dict[ir.Node, None] = {}
+
+    def visit(node: ir.Node) -> None:
+        for producer in node.predecessors():
+            if producer in matched and producer not in order:
+                visit(producer)
+        order[node] = None
+
+    visit(root)
+    return list(order)
+
+
+@cache
+def _compiled(rule: Rule) -> Any:
+    from onnxscript.rewriter import pattern
+
+    def never(op: Any, **_bindings: Any) -> Any:
+        raise AssertionError("the pattern is only matched; the engine builds")
+
+    return pattern.RewriteRule(rule.pattern, never, name=rule.name)

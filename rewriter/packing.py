@@ -1,0 +1,102 @@
+"""Exact integer formats of quantized weights, and moves between them that change no value.
+
+Two layouts of a weight W (K, N) with blocks of ``b`` along K:
+
+* *blocks*: MatMulNBits' ``B`` uint8 (N, K/b, b·bits/8), low bits first, codes unsigned;
+* *matrix*: DequantizeLinear's ``x`` (K, N) of an ONNX integer type, scales (K/b, N).
+
+Everything here maps whole arrays with numpy and is called when a tensor is saved, so a weight is
+in memory only while it is converted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+Bytes = npt.NDArray[np.uint8]
+Array = npt.NDArray[Any]
+
+
+def unpack_bits(packed: Bytes, bits: int, count: int) -> Bytes:
+    """Codes of the last axis, low bits first; ``count`` of them.
+
+    >>> unpack_bits(np.array([0x21, 0x43], np.uint8), 4, 3)
+    array([1, 2, 3], dtype=uint8)
+    """
+    if bits == 8:
+        return packed[..., :count]
+    per_byte = 8 // bits
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
+    codes = (packed[..., None] >> shifts) & np.uint8((1 << bits) - 1)
+    return codes.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
+def pack_bits(codes: Bytes, bits: int) -> Bytes:
+    """The inverse: codes of the last axis into bytes, the last byte filled with zeros.
+
+    >>> pack_bits(np.array([1, 2, 3], np.uint8), 4)
+    array([33,  3], dtype=uint8)
+    """
+    if bits == 8:
+        return codes
+    per_byte = 8 // bits
+    short = -codes.shape[-1] % per_byte
+    if short:
+        codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, short)])
+    groups = codes.reshape(*codes.shape[:-1], -1, per_byte)
+    packed = groups[..., 0].copy()
+    for i in range(1, per_byte):
+        packed |= groups[..., i] << np.uint8(bits * i)
+    return packed
+
+
+def matrix_to_blocks(matrix: Array, block: int, bits: int) -> Bytes:
+    """A (K, N) integer matrix as unsigned codes in MatMulNBits' layout.
+
+    Signed values are moved up by 2^(bits-1), which is the zero point MatMulNBits assumes.
+    """
+    k, n = matrix.shape
+    codes = matrix.T.astype(np.int16)
+    if np.issubdtype(matrix.dtype, np.signedinteger) or matrix.dtype.name in {"int4", "int2"}:
+        codes = codes + (1 << (bits - 1))
+    blocks = -(-k // block)
+    unsigned = codes.astype(np.uint8)
+    if blocks * block != k:
+        unsigned = np.pad(unsigned, [(0, 0), (0, blocks * block - k)])
+    return pack_bits(unsigned.reshape(n, blocks, block), bits)
+
+
+def blocks_to_matrix(packed: Bytes, k: int, bits: int) -> Bytes:
+    """MatMulNBits' layout as unsigned codes (K, N), in C order."""
+    n = packed.shape[0]
+    codes = unpack_bits(packed.reshape(n, -1), bits, k)
+    return np.ascontiguousarray(codes.T)
+
+
+def zero_points_to_blocks(zero_points: Array, bits: int) -> Bytes:
+    """DequantizeLinear's zero points (K/b, N) as MatMulNBits' packed uint8 (N, ·)."""
+    codes = zero_points.T.astype(np.int16)
+    if np.issubdtype(zero_points.dtype, np.signedinteger) or zero_points.dtype.name in {
+        "int4",
+        "int2",
+    }:
+        codes = codes + (1 << (bits - 1))
+    return pack_bits(np.ascontiguousarray(codes.astype(np.uint8)), bits)
+
+
+def zero_points_to_matrix(packed: Bytes, n: int, blocks: int, bits: int) -> Bytes:
+    """MatMulNBits' packed zero points as codes (K/b, N)."""
+    codes = unpack_bits(packed.reshape(n, -1), bits, blocks)
+    return np.ascontiguousarray(codes.T)
+
+
+def integers(codes: Array, dtype: ir.DataType) -> ir.TensorProtocol:
+    """A tensor of an ONNX integer type; 4-bit types are stored packed."""
+    if dtype.bitwidth == 4:
+        flat = pack_bits(codes.astype(np.int8).view(np.uint8).reshape(-1) & np.uint8(15), 4)
+        return ir.PackedTensor(flat, dtype, shape=ir.Shape(codes.shape))
+    return ir.tensor(codes.astype(dtype.numpy()), dtype=dtype)

@@ -1,0 +1,1 @@
+"""Passes that establish a fact of the whole graph, a file per fact."""

@@ -1,0 +1,112 @@
+"""Shape arithmetic becomes constants once the dims are fixed.
+
+Folded are Shape and Size of static values, and integer or boolean nodes of a few elements whose
+inputs are all constant. Floats, weights and Q/DQ are never folded, so no file grows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import InPlacePass, PassResult
+
+from rewriter.facts import constant, dims_of, present
+
+_FOLDED = frozenset({
+    "Abs", "Add", "And", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
+    "Expand", "Gather", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max",
+    "Min", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax", "ReduceMin", "ReduceProd",
+    "ReduceSum", "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
+_INTEGER = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
+_MOST = 1024
+"""Elements of a value that is still shape arithmetic."""
+
+
+class FoldShapes(InPlacePass):
+    """Replaces shape arithmetic by constants; reports how many nodes went."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folded = 0
+
+    def call(self, model: ir.Model) -> PassResult:
+        """Fold the main graph and the graphs inside it."""
+        for graph in model.graphs():
+            for node in list(graph):
+                if node.op_type == "Constant" or node.domain not in {"", "ai.onnx"}:
+                    continue
+                if (folded := _value(node, model)) is not None:
+                    _replace(graph, node, folded)
+                    self.folded += 1
+        return PassResult(model, modified=self.folded > 0)
+
+
+def _value(node: ir.Node, model: ir.Model) -> np.ndarray | None:
+    output = node.outputs[0]
+    if len(node.outputs) != 1 or output.is_graph_output():
+        return None
+    if node.op_type in {"Shape", "Size"}:
+        return _of_shape(node)
+    if node.op_type not in _FOLDED or output.dtype not in _INTEGER:
+        return None
+    inputs = [constant(v) if present(v) else None for v in node.inputs]
+    given = [present(v) for v in node.inputs]
+    if any(g and t is None for g, t in zip(given, inputs, strict=True)):
+        return None
+    if any(t is not None and (t.size > _MOST or t.dtype not in _INTEGER) for t in inputs):
+        return None
+    return _evaluated(node, inputs, model.opset_imports.get("", 1))
+
+
+def _of_shape(node: ir.Node) -> np.ndarray | None:
+    source = node.inputs[0]
+    dims = None if source is None else dims_of(source)
+    if dims is None:
+        return None
+    if node.op_type == "Size":
+        return None if None in dims else np.array(np.prod(dims, dtype=np.int64))
+    start, end = (node.attributes.get(name) for name in ("start", "end"))
+    part = dims[start.as_int() if start else 0 : end.as_int() if end else None]
+    return None if None in part else np.array(part, np.int64)
+
+
+def _evaluated(
+    node: ir.Node, inputs: list[ir.TensorProtocol | None], opset: int
+) -> np.ndarray | None:
+    from onnx.reference import ReferenceEvaluator
+
+    feeds = {f"i{i}": t.numpy() for i, t in enumerate(inputs) if t is not None}
+    values = {
+        name: ir.val(name, dtype=ir.DataType.from_numpy(a.dtype), shape=a.shape)
+        for name, a in feeds.items()
+    }
+    copy = ir.Node(
+        "",
+        node.op_type,
+        [values.get(f"i{i}") for i in range(len(inputs))],
+        list(node.attributes.values()),
+        num_outputs=1,
+    )
+    copy.outputs[0].name = "y"
+    graph = ir.Graph(
+        list(values.values()), copy.outputs, nodes=[copy], opset_imports={"": opset}, name="fold"
+    )
+    result = ReferenceEvaluator(ir.to_proto(ir.Model(graph, ir_version=10))).run(None, feeds)[0]
+    return np.asarray(result) if np.asarray(result).size <= _MOST else None
+
+
+def _replace(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> None:
+    old = node.outputs[0]
+    tensor = ir.tensor(array, dtype=old.dtype, name=old.name)
+    new = ir.Value(
+        name=old.name,
+        shape=ir.Shape(array.shape),
+        type=ir.TensorType(tensor.dtype),
+        const_value=tensor,
+    )
+    old.name = None
+    old.replace_all_uses_with(new)
+    graph.remove(node, safe=True)
+    graph.register_initializer(new)
+

@@ -1,0 +1,98 @@
+"""What a run leaves behind: the record that reports, parity and exit codes are made from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from capabilities import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A rule that was tried on a node, and why it left it alone."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StuckNode:
+    """An illegal node that no rule took."""
+
+    node: str
+    op: str
+    form: str
+    why: str
+    tried: tuple[Refused, ...]
+
+    def __str__(self) -> str:
+        tried = "; ".join(f"{t.rule} refused: {t.reason}" for t in self.tried)
+        return f"{self.op} '{self.node}' [{self.form}]: {self.why} ({tried or 'no rule lowers it'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """One site: the rule, the node it replaced, and both sides as small models.
+
+    Attributes:
+        rule: name of the rule.
+        op: op that was replaced.
+        node: name of the node that was replaced.
+        form: form that made it illegal.
+        signature: equal for sites that parity need not check twice.
+        before: the original node(s) alone; ``None`` where an equal signature has it already.
+        after: what the rule built, with the same inputs and outputs.
+        tolerance: the rule's.
+    """
+
+    rule: str
+    op: str
+    node: str
+    form: str
+    signature: str
+    before: ir.Model | None
+    after: ir.Model | None
+    tolerance: float
+
+
+@dataclass
+class Report:
+    """What a run of the engine did to one model.
+
+    Attributes:
+        target: what it was lowered for.
+        ops_before: how often each op occurred.
+        ops_after: how often each op occurs now.
+        fired: every site, in the order of the graph.
+        stuck: illegal nodes that stayed.
+        unknown: (node, op) that no row of the table speaks of.
+        notes: what a person should know of the run, such as doubts and shapes that were kept.
+    """
+
+    target: Target
+    ops_before: Counter[str] = field(default_factory=Counter)
+    ops_after: Counter[str] = field(default_factory=Counter)
+    fired: list[Fired] = field(default_factory=list)
+    stuck: list[StuckNode] = field(default_factory=list)
+    unknown: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        """Whether any rule fired."""
+        return bool(self.fired)
+
+    def sites(self) -> Counter[tuple[str, str]]:
+        """Number of sites per (rule, op)."""
+        return Counter((fired.rule, fired.op) for fired in self.fired)
+
+
+def count_ops(nodes: Iterable[ir.Node]) -> Counter[str]:
+    """How often each op occurs among nodes."""
+    from rewriter.facts import op_of
+
+    return Counter(op_of(node) for node in nodes)

@@ -1,0 +1,10 @@
+"""Our rules: ``lower/<op>.py`` lowers an op, ``fuse/<op>.py`` raises patterns to it.
+
+Importing this package registers them all; the entry point group ``rewriter.rules`` does so.
+"""
+
+from importlib import import_module
+from pkgutil import walk_packages
+
+for _module in walk_packages(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -1,0 +1,1 @@
+"""Rules that lower one op, a file per op."""

@@ -1,0 +1,55 @@
+"""SimplifiedLayerNormalization (ONNX Runtime's RMS norm) to the standard.
+
+y = x / sqrt(mean(x²) + epsilon) · scale over the axes from ``axis`` on, computed in
+``stash_type`` (1: float32). RMSNormalization is the same op since opset 23; below that the
+primitives are written out, and they also give the second output, 1 / sqrt(mean(x²) + epsilon).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from rewriter.rule import lowers
+from rewriter.site import Site
+from rewriter.tape import Tape
+
+
+@lowers("SimplifiedLayerNormalization", emits=("RMSNormalization",), order=0)
+def rms_normalization(op: Tape, site: Site) -> ir.Value:
+    """RMSNormalization(x, scale), where the model's opset has it."""
+    site.require(site.opset >= 23, f"RMSNormalization needs opset 23, the model has {site.opset}")
+    return op.RMSNormalization(
+        site.input("X"),
+        site.input("scale"),
+        axis=site.int("axis"),
+        epsilon=site.float("epsilon"),
+        stash_type=site.int("stash_type"),
+    )
+
+
+@lowers(
+    "SimplifiedLayerNormalization",
+    emits=("Add", "Cast", "Div", "Mul", "ReduceMean", "Reciprocal", "Sqrt"),
+    order=1,
+    opset=18,
+)
+def rms_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
+    """x / Sqrt(ReduceMean(x·x) + epsilon) · scale, the weight second: HTP fails on Mul(w, n)."""
+    x, scale = site.input("X"), site.input("scale")
+    rank = len(site.shape(x, "X"))
+    axis = site.int("axis") % rank
+    stash = ir.DataType(site.int("stash_type"))
+    assert x.dtype is not None
+    wide = x if x.dtype == stash else op.Cast(x, to=stash)
+    axes = op.const(np.arange(axis, rank), ir.DataType.INT64, name="axes")
+    mean = op.ReduceMean(op.Mul(wide, wide), axes, keepdims=1)
+    epsilon = op.const(np.float32(site.float("epsilon")), stash, name="epsilon")
+    root = op.Sqrt(op.Add(mean, epsilon))
+    normed = op.Div(wide, root)
+    if x.dtype != stash:
+        normed = op.Cast(normed, to=x.dtype)
+    y = op.Mul(normed, scale)
+    return (y, op.Reciprocal(root)) if site.wants("inv_std_var") else (y,)

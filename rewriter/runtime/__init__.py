@@ -1,0 +1,1 @@
+"""Foreign runtimes, each job in a child process with a time limit."""

@@ -1,0 +1,47 @@
+"""Dtypes and shapes of new nodes, and of whole graphs, through onnx-shape-inference."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import onnx_ir as ir
+import onnx_shape_inference as inference
+
+logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
+
+
+class NoShape(ValueError):
+    """A new node whose outputs get no dtype or shape; a fault of the rule that built it."""
+
+
+class NodeInference:
+    """Infers one node at a time, so that the next form check sees dtypes and ranks."""
+
+    def __init__(self, imports: Mapping[str, int]) -> None:
+        inference.registry.collect()
+        self._imports = dict(imports)
+
+    def __call__(self, node: ir.Node) -> None:
+        """Set dtype and shape of the node's outputs.
+
+        Raises:
+            NoShape: the op is unknown, or its inputs do not fit.
+        """
+        version = self._imports.get(node.domain, 1)
+        infer = inference.registry.get(node.domain, node.op_type, version=version)
+        if infer is None:
+            raise NoShape(f"no shape inference is registered for {node.domain}::{node.op_type}")
+        context = inference.ShapeInferenceContext(self._imports, policy="refine")
+        try:
+            infer(context, node)
+        except (inference.OpUsageError, inference.ShapeInferenceError) as error:
+            raise NoShape(str(error)) from error
+        missing = [o.name for o in node.outputs if o.dtype is None or o.shape is None]
+        if missing:
+            raise NoShape(f"{node.op_type} gives {', '.join(map(str, missing))} no dtype or shape")
+
+
+def infer_model(model: ir.Model) -> None:
+    """Infer every value of a model in place; what is declared is only refined, never replaced."""
+    inference.infer_symbolic_shapes(model, warn_on_missing=False)
