@@ -127,6 +127,35 @@ def _const(facts: Facts, match: re.Match[str]) -> bool:
     return found is not None and found.const
 
 
+@term(rf"{_NAME} at the boundary")
+def _boundary(facts: Facts, match: re.Match[str]) -> bool:
+    """A tensor is an input or an output of the whole graph."""
+    found = _tensor(facts, match["name"])
+    return found is not None and found.boundary
+
+
+@term(r"some (?P<dtypes>\w+(?:/\w+)*)(?: rank (?P<rank>\d+))?(?P<boundary> at the boundary)?")
+def _some(facts: Facts, match: re.Match[str]) -> bool:
+    """Any one input or output has that type (and that rank, and is the graph's own)."""
+    rank, dtypes = match["rank"], match["dtypes"].split("/")
+    return any(
+        t.dtype in dtypes
+        and (rank is None or t.rank == int(rank))
+        and (match["boundary"] is None or t.boundary)
+        for t in _tensors(facts)
+    )
+
+
+@term(rf"{_NAME} dim (?P<axis>-?\d+) (?P<compare><=|>)? ?(?P<size>\d+)")
+def _dim(facts: Facts, match: re.Match[str]) -> bool:
+    """Size of one dim of an input or output, negative axes counted from the end."""
+    found, axis = _tensor(facts, match["name"]), int(match["axis"])
+    if found is None or found.shape is None or not -len(found.shape) <= axis < len(found.shape):
+        return False
+    size = found.shape[axis]
+    return size is not None and _BINARY[match["compare"] or ""](size, int(match["size"]))
+
+
 @term(rf"{_NAME} from (?P<op>[\w.:]+)")
 def _from(facts: Facts, match: re.Match[str]) -> bool:
     """An input is produced by that op."""

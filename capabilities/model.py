@@ -34,6 +34,7 @@ class Tensor:
         const: the value is stored in the model (and no graph input overrides it).
         uniform: the one value that all elements of a small constant or a zero point have.
         source: op that produces it; empty for graph inputs and constants.
+        boundary: it is an input or an output of the whole graph.
     """
 
     dtype: str = ""
@@ -41,6 +42,7 @@ class Tensor:
     const: bool = False
     uniform: float | None = None
     source: str = ""
+    boundary: bool = False
 
     @property
     def rank(self) -> int | None:
@@ -191,4 +193,3 @@ def _names(pattern: str, op: str) -> bool:
     if not pattern.endswith("::*"):
         return False
     return (op.rpartition("::")[0] or "ai.onnx") == pattern.removesuffix("::*")
-

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Stuck", "__version__", "lower", "plan"]
 
-_HOMES = {name: "rewriter.lowering" for name in ("Stuck", "lower", "plan")}
+_HOMES = dict.fromkeys(("Stuck", "lower", "plan"), "rewriter.lowering")
 
 
 def __getattr__(name: str) -> Any:

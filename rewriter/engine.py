@@ -146,9 +146,7 @@ class Engine:
                     return built
                 refusals.append(Refused(rule.name, built))
         self.report.stuck.append(
-            StuckNode(
-                node.name or "", op_of(node), judgement.form, judgement.why, tuple(refusals)
-            )
+            StuckNode(node.name or "", op_of(node), judgement.form, judgement.why, tuple(refusals))
         )
         return []
 
@@ -168,8 +166,9 @@ class Engine:
         if step in chain:
             return f"the node came from this rule at this form: {_printed((*chain, step))}"
         if self._budget == 0:
-            raise RuleError(f"rules do not come to an end; the last chain is "
-                            f"{_printed((*chain, step))}")
+            raise RuleError(
+                f"rules do not come to an end; the last chain is {_printed((*chain, step))}"
+            )
         space = self._spaces[id(graph)]
         tape = Tape(space, node.name or op_of(node))
         imports = self._imports(graph)
@@ -213,8 +212,9 @@ class Engine:
         if imports.get("", 1) >= rule.opset and dry:
             return imports
         if isinstance(graph, ir.Function) and imports.get("", 1) < rule.opset:
-            raise Refusal(f"needs opset {rule.opset}, and the function {graph.name} has "
-                          f"{imports.get('', 1)}")
+            raise Refusal(
+                f"needs opset {rule.opset}, and the function {graph.name} has {imports.get('', 1)}"
+            )
         try:
             wanted = raised(self._nodes(), self.model.opset_imports.get("", 1), rule.opset)
         except NotRaisable as error:
@@ -240,7 +240,7 @@ class Engine:
             graph.sort()
         if self.report.fired:
             common.RemoveUnusedNodesPass()(self.model)
-            common.RemoveUnusedFunctionsPass()(self.model)
+            common.RemoveUnusedFunctionsPass()(self.model)  # type: ignore[no-untyped-call]
             common.RemoveUnusedOpsetsPass()(self.model)
 
 

@@ -25,7 +25,8 @@ class RuntimeFault(RewriteError):
     """A foreign runtime failed, crashed or ran out of time in its child process.
 
     Attributes:
-        kind: ``"missing"`` (not installed), ``"error"``, ``"crash"``, ``"timeout"`` or ``"memory"``.
+        kind: ``"missing"`` (not installed), ``"error"``, ``"crash"``, ``"timeout"``
+            or ``"memory"``.
     """
 
     def __init__(self, kind: str, message: str) -> None:

@@ -27,7 +27,7 @@ class _Copy:
         if stored is not None:
             copy = self.values[value] = _like(value)
             copy.const_value = stored
-            copy.shape, copy.type = ir.Shape(stored.shape), ir.TensorType(stored.dtype)
+            copy.shape, copy.type = ir.Shape(stored.shape.numpy()), ir.TensorType(stored.dtype)
             self.initializers.append(copy)
             return copy
         producer = value.producer()

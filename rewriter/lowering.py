@@ -63,11 +63,12 @@ def lower(
     before = model.clone()
     try:
         report = _run(model, target, known, disabled, keep_sites=keep_sites)
-        if report.stuck and not allow_stuck:
-            raise Stuck(report)
     except BaseException:
         _restore(model, before)
         raise
+    if report.stuck and not allow_stuck:
+        _restore(model, before)
+        raise Stuck(report)
     return report
 
 

@@ -32,9 +32,7 @@ class Match:
         return Site(root, imports, others=others)
 
 
-def find(
-    rule: Rule, model: ir.Model, graph: ir.Graph | ir.Function, root: ir.Node
-) -> Match | None:
+def find(rule: Rule, model: ir.Model, graph: ir.Graph | ir.Function, root: ir.Node) -> Match | None:
     """Match a fusion's pattern at the node it ends in."""
     found = _compiled(rule).match(model, graph, root, check_nodes_are_removable=False)
     if not found:
@@ -65,6 +63,8 @@ def _in_order(root: ir.Node, matched: set[ir.Node]) -> list[ir.Node]:
 @cache
 def _compiled(rule: Rule) -> Any:
     from onnxscript.rewriter import pattern
+
+    assert rule.pattern is not None
 
     def never(op: Any, **_bindings: Any) -> Any:
         raise AssertionError("the pattern is only matched; the engine builds")

@@ -107,8 +107,9 @@ class Registry:
                 declares that it comes first.
         """
         if rule.name in self._names:
-            raise ValueError(f"two rules are named '{rule.name}': {rule.source}, "
-                             f"{self._names[rule.name].source}")
+            raise ValueError(
+                f"two rules are named '{rule.name}': {rule.source}, {self._names[rule.name].source}"
+            )
         index = self._fusing if rule.pattern else self._lowering
         rules = index.setdefault(rule.op, [])
         for other in rules:
@@ -179,8 +180,17 @@ def lowers(
     into: Registry | None = None,
 ) -> Callable[[Build], Build]:
     """Register a function as the rule that lowers ``op`` in a form; see :class:`Rule`."""
-    return _decorator(into, op, None, emits=emits, form=form, tolerance=tolerance, order=order,
-                      opset=opset, name=name)
+    return _decorator(
+        into,
+        op,
+        None,
+        emits=emits,
+        form=form,
+        tolerance=tolerance,
+        order=order,
+        opset=opset,
+        name=name,
+    )
 
 
 def fuses(
@@ -195,8 +205,17 @@ def fuses(
     into: Registry | None = None,
 ) -> Callable[[Build], Build]:
     """Register a function as a fusion of ``pattern``, which ends in a node of ``op``."""
-    return _decorator(into, op, pattern, emits=emits, form="any", tolerance=tolerance,
-                      order=order, opset=opset, name=name)
+    return _decorator(
+        into,
+        op,
+        pattern,
+        emits=emits,
+        form="any",
+        tolerance=tolerance,
+        order=order,
+        opset=opset,
+        name=name,
+    )
 
 
 @cache

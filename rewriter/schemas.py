@@ -95,7 +95,7 @@ def _default(attribute: onnx.defs.OpSchema.Attribute) -> Any:
     proto = attribute.default_value
     if not proto.name:
         return None
-    value = onnx.helper.get_attribute_value(proto)  # noqa: TID251 - onnx_ir keeps it a proto
+    value = onnx.helper.get_attribute_value(proto)  # ruff: ignore[banned-api] - onnx_ir keeps it a proto
     return value.decode() if isinstance(value, bytes) else value
 
 

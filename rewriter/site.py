@@ -19,7 +19,7 @@ from rewriter.facts import attributes_of, constant, facts_of, op_of, opset_of, p
 from rewriter.schemas import schema_of
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer, not an error
+class Refusal(Exception):
     """A rule does not take this site; the message is the reason a person reads."""
 
 
@@ -92,11 +92,11 @@ class Site:
             raise Refusal(f"attribute {name} is a parameter of the function around it")
         return self._attributes.get(name)
 
-    def int(self, name: str, default: int | None = None) -> int:
+    def integer(self, name: str, default: int | None = None) -> int:
         """An integer attribute."""
         return cast("int", self._needed(name, default))
 
-    def float(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         """A float attribute."""
         return cast("float", self._needed(name, default))
 

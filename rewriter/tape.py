@@ -107,8 +107,9 @@ class Tape:
         self._space.infer(node)
         return tuple(node.outputs)
 
-    def const(self, array: npt.ArrayLike, dtype: ir.DataType | None = None, name: str = "const"
-              ) -> ir.Value:
+    def const(
+        self, array: npt.ArrayLike, dtype: ir.DataType | None = None, name: str = "const"
+    ) -> ir.Value:
         """A constant; equal constants of a graph are stored once."""
         data = np.asarray(array)
         tensor = ir.tensor(data if dtype is None else data.astype(dtype.numpy()), dtype=dtype)
@@ -134,7 +135,7 @@ class Tape:
             return known
         value = ir.Value(
             name=self._name(name),
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(tensor.shape.numpy()),
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )

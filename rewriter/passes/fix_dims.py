@@ -87,8 +87,7 @@ def fix_dims(model: ir.Model, asked: Mapping[str, int]) -> Dims:
     Raises:
         BadInput: a name that is no dim of the model, or two values for one dim.
     """
-    places = _places(model)
-    roles = _roles(places)
+    places, roles = places_and_roles(model)
     dims = Dims(_resolve(model, asked, places, roles))
     if not places:
         infer_model(model)
@@ -110,6 +109,12 @@ def fix_dims(model: ir.Model, asked: Mapping[str, int]) -> Dims:
 
 
 # -- names ---------------------------------------------------------------------------------------
+
+
+def places_and_roles(model: ir.Model) -> tuple[dict[str, list[tuple[str, int]]], dict[str, str]]:
+    """Where each symbol stands, and the role it has in a transformer, if any."""
+    places = _places(model)
+    return places, _roles(places)
 
 
 def _places(model: ir.Model) -> dict[str, list[tuple[str, int]]]:
@@ -176,8 +181,10 @@ def _check_static(
     known = _remembered(model)
     for graph_input in model.graph.inputs:
         for axis, dim in enumerate(graph_input.shape or ()):
-            role = next((r for p, a, r in _PLACES
-                         if a == axis and re.fullmatch(p, graph_input.name or "")), "")
+            role = next(
+                (r for p, a, r in _PLACES if a == axis and re.fullmatch(p, graph_input.name or "")),
+                "",
+            )
             if isinstance(dim, int) and name in {role, f"{graph_input.name}:{axis}"}:
                 known.setdefault(name, dim)
     if name not in known:
@@ -259,6 +266,6 @@ def _apply(model: ir.Model, known: Mapping[str, int]) -> None:
     for value in _values(model):
         if value.shape is None or value.shape.is_static():
             continue
-        value.shape = ir.Shape([
-            dim if isinstance(dim, int) else known.get(str(dim), dim) for dim in value.shape
-        ])
+        value.shape = ir.Shape(
+            [dim if isinstance(dim, int) else known.get(str(dim), dim) for dim in value.shape]
+        )

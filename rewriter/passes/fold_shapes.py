@@ -6,6 +6,9 @@ inputs are all constant. Floats, weights and Q/DQ are never folded, so no file g
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
@@ -65,7 +68,8 @@ def _of_shape(node: ir.Node) -> np.ndarray | None:
     if dims is None:
         return None
     if node.op_type == "Size":
-        return None if None in dims else np.array(np.prod(dims, dtype=np.int64))
+        known = [d for d in dims if d is not None]
+        return np.array(math.prod(known), np.int64) if len(known) == len(dims) else None
     start, end = (node.attributes.get(name) for name in ("start", "end"))
     part = dims[start.as_int() if start else 0 : end.as_int() if end else None]
     return None if None in part else np.array(part, np.int64)
@@ -76,7 +80,7 @@ def _evaluated(
 ) -> np.ndarray | None:
     from onnx.reference import ReferenceEvaluator
 
-    feeds = {f"i{i}": t.numpy() for i, t in enumerate(inputs) if t is not None}
+    feeds: dict[str, Any] = {f"i{i}": t.numpy() for i, t in enumerate(inputs) if t is not None}
     values = {
         name: ir.val(name, dtype=ir.DataType.from_numpy(a.dtype), shape=a.shape)
         for name, a in feeds.items()
@@ -92,8 +96,9 @@ def _evaluated(
     graph = ir.Graph(
         list(values.values()), copy.outputs, nodes=[copy], opset_imports={"": opset}, name="fold"
     )
-    result = ReferenceEvaluator(ir.to_proto(ir.Model(graph, ir_version=10))).run(None, feeds)[0]
-    return np.asarray(result) if np.asarray(result).size <= _MOST else None
+    outputs = ReferenceEvaluator(ir.to_proto(ir.Model(graph, ir_version=10))).run(None, feeds)
+    result = np.asarray(outputs[0])
+    return result if result.size <= _MOST else None
 
 
 def _replace(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> None:
@@ -109,4 +114,3 @@ def _replace(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> None:
     old.replace_all_uses_with(new)
     graph.remove(node, safe=True)
     graph.register_initializer(new)
-

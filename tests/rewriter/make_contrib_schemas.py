@@ -26,8 +26,7 @@ def _default(attribute: Any) -> Any:
         return None
     proto = onnx.AttributeProto()
     proto.ParseFromString(raw)
-    value = {1: proto.f, 2: proto.i, 3: proto.s.decode(), 7: list(proto.ints)}.get(proto.type)
-    return value
+    return {1: proto.f, 2: proto.i, 3: proto.s.decode(), 7: list(proto.ints)}.get(proto.type)
 
 
 def schemas() -> dict[str, Any]:

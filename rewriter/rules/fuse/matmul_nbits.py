@@ -32,11 +32,11 @@ def matmul_nbits(op: Tape, site: Site) -> ir.Value:
     weight = site.others["weight"]
     a, x, scale = site.input("A"), weight.input("x"), weight.input("x_scale")
     site.ignore("B")
-    block, axis = weight.int("block_size"), weight.int("axis")
+    block, axis = weight.integer("block_size"), weight.integer("axis")
     stored = weight.stored(x, "the weight")
     weight.ignore("output_dtype")  # the type of the scale, which is that of a (checked below)
     site.require(len(stored.shape) == 2, "the weight is no matrix")
-    k, n = (int(d) for d in stored.shape)
+    k, n = stored.shape.numpy()
     kind = stored.dtype.name.lower()
     site.require(kind in _BITS, f"weights of {kind} have no MatMulNBits form")
     site.require(block >= 16 and block & (block - 1) == 0, f"block_size {block} is no power of 2")

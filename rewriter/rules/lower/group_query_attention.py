@@ -43,7 +43,7 @@ class _Sizes:
 
 
 def _sizes(site: Site) -> _Sizes:
-    heads, kv_heads = site.int("num_heads"), site.int("kv_num_heads")
+    heads, kv_heads = site.integer("num_heads"), site.integer("kv_num_heads")
     site.require(heads % kv_heads == 0, f"{heads} heads do not divide by {kv_heads}")
     query = site.shape(site.input("query"), "query")
     site.require(len(query) == 3, f"query has rank {len(query)}, not 3")
@@ -78,8 +78,8 @@ def _rotated(
 ) -> tuple[ir.Value, ir.Value]:
     """Query and key turned by their positions, if the node does that itself."""
     tables = [site.optional(name) for name in ("cos_cache", "sin_cache")]
-    interleaved = bool(site.int("rotary_interleaved", 0))
-    if not site.int("do_rotary", 0):
+    interleaved = bool(site.integer("rotary_interleaved", 0))
+    if not site.integer("do_rotary", 0):
         return query, key
     cos, sin = (None if t is None else rope.table_rows(op, t, where) for t in tables)
     if cos is None or sin is None:
@@ -100,11 +100,11 @@ def _rotated(
 def attention_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
     """Rotate, write the cache, then grouped attention over it."""
     sizes = _sizes(site)
-    window = site.int("local_window_size")
+    window = site.integer("local_window_size")
     site.require(window != 0, "local_window_size=0 sees no key")
-    site.require(not site.float("softcap", 0.0), "softcap is not handled")
-    site.require(site.int("smooth_softmax") != 1, "smooth_softmax=1 is not handled")
-    scale = site.float("scale", 0.0) or 1 / math.sqrt(sizes.size)
+    site.require(not site.number("softcap", 0.0), "softcap is not handled")
+    site.require(site.integer("smooth_softmax") != 1, "smooth_softmax=1 is not handled")
+    scale = site.number("scale", 0.0) or 1 / math.sqrt(sizes.size)
 
     query, key, value = _qkv(op, site, sizes)
     last = site.input("seqlens_k")

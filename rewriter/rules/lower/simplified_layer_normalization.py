@@ -24,9 +24,9 @@ def rms_normalization(op: Tape, site: Site) -> ir.Value:
     return op.RMSNormalization(
         site.input("X"),
         site.input("scale"),
-        axis=site.int("axis"),
-        epsilon=site.float("epsilon"),
-        stash_type=site.int("stash_type"),
+        axis=site.integer("axis"),
+        epsilon=site.number("epsilon"),
+        stash_type=site.integer("stash_type"),
     )
 
 
@@ -37,16 +37,16 @@ def rms_normalization(op: Tape, site: Site) -> ir.Value:
     opset=18,
 )
 def rms_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
-    """x / Sqrt(ReduceMean(x·x) + epsilon) · scale, the weight second: HTP fails on Mul(w, n)."""
+    """X / Sqrt(ReduceMean(x·x) + epsilon) · scale, the weight second: HTP fails on Mul(w, n)."""
     x, scale = site.input("X"), site.input("scale")
     rank = len(site.shape(x, "X"))
-    axis = site.int("axis") % rank
-    stash = ir.DataType(site.int("stash_type"))
+    axis = site.integer("axis") % rank
+    stash = ir.DataType(site.integer("stash_type"))
     assert x.dtype is not None
     wide = x if x.dtype == stash else op.Cast(x, to=stash)
     axes = op.const(np.arange(axis, rank), ir.DataType.INT64, name="axes")
     mean = op.ReduceMean(op.Mul(wide, wide), axes, keepdims=1)
-    epsilon = op.const(np.float32(site.float("epsilon")), stash, name="epsilon")
+    epsilon = op.const(np.float32(site.number("epsilon")), stash, name="epsilon")
     root = op.Sqrt(op.Add(mean, epsilon))
     normed = op.Div(wide, root)
     if x.dtype != stash:

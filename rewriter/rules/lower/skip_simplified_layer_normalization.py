@@ -21,12 +21,12 @@ from rewriter.tape import Tape
     opset=7,
 )
 def add_and_norm(op: Tape, site: Site) -> Sequence[ir.Value | None]:
-    """s = Add(Add(input, skip), bias); SimplifiedLayerNormalization(s, gamma), s."""
+    """S = Add(Add(input, skip), bias); SimplifiedLayerNormalization(s, gamma), s."""
     total = op.Add(site.input("input"), site.input("skip"))
     bias = site.optional("bias")
     if bias is not None:
         total = op.Add(total, bias)
     norm = op.SimplifiedLayerNormalization(
-        total, site.input("gamma"), axis=-1, epsilon=site.float("epsilon"), stash_type=1
+        total, site.input("gamma"), axis=-1, epsilon=site.number("epsilon"), stash_type=1
     )
     return norm, None, None, total

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from rewriter.facts import static_dims
 from rewriter.tape import Tape
 
 
 def to_heads(op: Tape, x: ir.Value, heads: int) -> ir.Value:
     """(B, S, H·D) as (B, H, S, D)."""
-    batch, tokens, width = _static(x)
+    batch, tokens, width = static_dims(x)
     size = width // heads
     if tokens == 1:  # the same memory, no transposition needed
         return _reshape(op, x, (batch, heads, 1, size))
@@ -25,7 +26,7 @@ def to_heads(op: Tape, x: ir.Value, heads: int) -> ir.Value:
 
 def from_heads(op: Tape, x: ir.Value) -> ir.Value:
     """(B, H, S, D) as (B, S, H·D)."""
-    batch, heads, tokens, size = _static(x)
+    batch, heads, tokens, size = static_dims(x)
     if tokens > 1:
         x = op.Transpose(x, perm=[0, 2, 1, 3])
     return _reshape(op, x, (batch, tokens, heads * size))
@@ -44,8 +45,8 @@ def grouped(
         mask: additive, broadcast to (B, Hk, G·S, T); rows ordered by group, then token.
         scale: multiplies the query, which is smaller than the scores.
     """
-    batch, heads, tokens, size = _static(query)
-    kv_heads, out_size = _static(key)[1], _static(value)[3]
+    batch, heads, tokens, size = static_dims(query)
+    kv_heads, out_size = static_dims(key)[1], static_dims(value)[3]
     assert query.dtype is not None
     scaled = op.Mul(query, op.const(np.float32(scale), query.dtype, name="scale"))
     rows = heads // kv_heads * tokens
@@ -59,8 +60,3 @@ def grouped(
 
 def _reshape(op: Tape, x: ir.Value, shape: Sequence[int]) -> ir.Value:
     return op.Reshape(x, op.const(np.array(shape, np.int64), name="shape"))
-
-
-def _static(value: ir.Value) -> tuple[int, ...]:
-    assert value.shape is not None
-    return tuple(int(d) for d in value.shape)  # type: ignore[arg-type]

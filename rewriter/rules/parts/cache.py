@@ -1,11 +1,13 @@
 """Writing new keys and values into a cache (B, Hk, C, D), whose capacity C is not its valid
-length: new rows go to the positions of the new tokens, wherever the buffer ends."""
+length: new rows go to the positions of the new tokens, wherever the buffer ends.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 
+from rewriter.facts import static_dims
 from rewriter.tape import Tape
 
 
@@ -17,7 +19,7 @@ def write(
     Rows between the valid past and the end are whatever the buffer held; ONNX Runtime leaves
     them unspecified, and no query sees them.
     """
-    batch, heads, tokens, size = _dims(new)
+    batch, heads, tokens, size = static_dims(new)
     buffer = _grown(op, past, new, length)
     if buffer is new:
         return new
@@ -33,8 +35,8 @@ def write(
 
 def write_first(op: Tape, past: ir.Value | None, new: ir.Value, length: int) -> ir.Value:
     """The cache (B, Hk, length, D) with its first rows replaced by those of a first prompt."""
-    tokens = _dims(new)[2]
-    capacity = 0 if past is None else _dims(past)[2]
+    tokens = static_dims(new)[2]
+    capacity = 0 if past is None else static_dims(past)[2]
     if capacity <= tokens or past is None:
         return new
     bounds = [np.array([at], np.int64) for at in (tokens, length, 2)]
@@ -44,8 +46,8 @@ def write_first(op: Tape, past: ir.Value | None, new: ir.Value, length: int) -> 
 
 def _grown(op: Tape, past: ir.Value | None, new: ir.Value, length: int) -> ir.Value:
     """The past, made as long as the result; what is added is overwritten or never seen."""
-    batch, heads, tokens, size = _dims(new)
-    capacity = 0 if past is None else _dims(past)[2]
+    _batch, _heads, tokens, _size = static_dims(new)
+    capacity = 0 if past is None else static_dims(past)[2]
     if past is None or capacity == 0:
         missing = length - tokens
         return new if missing == 0 else op.Concat(new, _zeros(op, new, missing), axis=2)
@@ -57,12 +59,6 @@ def _grown(op: Tape, past: ir.Value | None, new: ir.Value, length: int) -> ir.Va
 
 
 def _zeros(op: Tape, like: ir.Value, rows: int) -> ir.Value:
-    batch, heads, _, size = _dims(like)
+    batch, heads, _, size = static_dims(like)
     assert like.dtype is not None
     return op.const(np.zeros((batch, heads, rows, size)), like.dtype, name="unwritten")
-
-
-def _dims(value: ir.Value) -> tuple[int, int, int, int]:
-    assert value.shape is not None
-    batch, heads, rows, size = (int(d) for d in value.shape)  # type: ignore[arg-type]
-    return batch, heads, rows, size

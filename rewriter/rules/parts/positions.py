@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from rewriter.facts import static_dims
 from rewriter.tape import Tape
 
 MASKED = -1e4
@@ -47,7 +48,7 @@ def causal_mask(
     """
 
     def build() -> ir.Value:
-        tokens = int(positions.shape[1])  # type: ignore[index,arg-type] - static by construction
+        batch, tokens = static_dims(positions)
         query = op.Unsqueeze(positions, op.const(np.array([1, 3], np.int64), name="axes"))
         key = op.const(np.arange(keys, dtype=np.int32)[None, None, None, :], name="keys")
         seen = op.LessOrEqual(key, query)
@@ -59,7 +60,6 @@ def causal_mask(
         mask = op.Where(seen, zero, masked)
         if tokens == 1 or groups == 1:
             return mask
-        batch = int(positions.shape[0])  # type: ignore[index,arg-type]
         shape = op.const(np.array([batch, groups, tokens, keys], np.int64), name="rows")
         folded = op.const(np.array([batch, 1, groups * tokens, keys], np.int64), name="folded")
         return op.Reshape(op.Expand(mask, shape), folded)

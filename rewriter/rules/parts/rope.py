@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from rewriter.facts import static_dims
 from rewriter.tape import Tape
 
 
@@ -23,8 +24,7 @@ def rotate(op: Tape, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:
 
     With x = [a, b, tail]: [a·cos - b·sin, b·cos + a·sin, tail].
     """
-    half = int(cos.shape[-1])  # type: ignore[index,arg-type] - tables are static
-    size = int(x.shape[-1])  # type: ignore[index,arg-type]
+    half, size = static_dims(cos)[-1], static_dims(x)[-1]
     tail = size - 2 * half
     sizes = op.const(np.array([half, half] + [tail] * (tail > 0), np.int64), name="halves")
     a, b, *rest = op.emit("Split", (x, sizes), {"axis": -1}, outputs=3 if tail else 2)

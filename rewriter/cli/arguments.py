@@ -1,0 +1,158 @@
+"""The command line: subcommands and options, with the standard library alone."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from rewriter import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand: the module whose ``run(options)`` does it, and a line about it."""
+
+    module: str
+    about: str
+
+
+COMMANDS = {
+    "model": Command("rewriter.cli.model", "rewrite a model for an EP (the default)"),
+    "plan": Command("rewriter.cli.plan", "what would happen, and what cannot; changes nothing"),
+}
+
+_EPILOG = """\
+examples:
+  rewrite llama.onnx --ep qnn --dim batch=1 --dim seq=1 --dim past=128 -o llama-qnn/
+  rewrite llama.onnx --ep onnx-standard -o llama-std/
+  rewrite plan llama.onnx --ep qnn@2.4.0 --dim batch=1 --dim seq=1 --dim past=128
+
+exit codes (first that applies): 1 internal error, 2 bad usage or input, 6 memory or disk,
+  3 nodes are stuck or unknown, 4 parity failed, 5 table and runtime disagree, 0 good
+"""
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Options of a command line; ``command`` says which subcommand it is.
+
+    Raises:
+        SystemExit: 2 on bad usage, 0 after help or version.
+    """
+    first = arguments[0] if arguments else ""
+    if first in COMMANDS and first != "model":
+        options = _parser(first).parse_args(arguments[1:])
+        options.command = first
+    else:
+        options = _parser("model").parse_args(arguments)
+        options.command = "model"
+    return options
+
+
+def _parser(command: str) -> argparse.ArgumentParser:
+    program = "rewrite" if command == "model" else f"rewrite {command}"
+    others = "\n".join(f"  rewrite {n:10} {c.about}" for n, c in COMMANDS.items() if n != "model")
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=(
+            f"Rewrite an ONNX model until an execution provider can run every node, and prove "
+            f"it.\n\nsubcommands:\n{others}"
+            if command == "model"
+            else COMMANDS[command].about
+        ),
+        epilog=_EPILOG if command == "model" else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"rewrite {__version__}")
+    parser.add_argument("--debug", action="store_true", help="show where an internal error is")
+    parser.add_argument("model", type=Path, help="model file, or a folder that holds one")
+    _target(parser)
+    if command == "model":
+        _output(parser)
+        _proof(parser)
+    return parser
+
+
+def _target(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("target")
+    group.add_argument(
+        "--ep",
+        required=True,
+        metavar="EP[@VERSION]",
+        help="execution provider: qnn, onnx-standard, ...",
+    )
+    group.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="fix a dim: the model's own name, or batch, seq, past, total, max",
+    )
+    group.add_argument(
+        "--disable", action="append", default=[], metavar="RULE", help="do not use a rule"
+    )
+    group.add_argument(
+        "--legal",
+        action="append",
+        default=[],
+        metavar="OP[FORM]",
+        help="you know that the EP runs this; wins over the table",
+    )
+    group.add_argument(
+        "--illegal",
+        action="append",
+        default=[],
+        metavar="OP[FORM]",
+        help="you know that it does not",
+    )
+    group.add_argument(
+        "--rows",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="rows of your own, in the table's format",
+    )
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder to write (default: <model's name>-<ep> here)",
+    )
+    group.add_argument("--overwrite", action="store_true", help="replace what DIR holds")
+    group.add_argument("--report", type=Path, metavar="FILE.json", help="write the report as JSON")
+    group.add_argument(
+        "--allow-stuck",
+        action="store_true",
+        help="keep what could be done where nodes stay illegal",
+    )
+
+
+def _proof(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("proof")
+    group.add_argument(
+        "--parity",
+        choices=("none", "sites", "model", "device"),
+        default="model",
+        help="what is compared with the original (default: model)",
+    )
+    group.add_argument("--no-place", action="store_true", help="do not ask the real runtime")
+    group.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="PYTHON",
+        help="interpreter of an environment with the target's runtime",
+    )
+    group.add_argument(
+        "--budget",
+        type=float,
+        default=10.0,
+        metavar="MINUTES",
+        help="most time to spend on a runtime (default: 10)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")

@@ -1,0 +1,124 @@
+"""The outcome of rewriting a file: everything a report shows, and the exit code it means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from capabilities import Target
+from rewriter.parity.model import ModelParity, OutputParity
+from rewriter.parity.sites import SiteParity
+from rewriter.passes.fix_dims import Dims
+from rewriter.placement import Placement
+from rewriter.record import Report
+
+
+class Exit(IntEnum):
+    """Exit codes of the command."""
+
+    GOOD = 0
+    INTERNAL = 1
+    BAD_INPUT = 2
+    STUCK = 3
+    PARITY = 4
+    DISAGREE = 5
+    RESOURCES = 6
+
+
+@dataclass
+class Parity:
+    """What was compared; a level that was not asked for is empty."""
+
+    sites: list[SiteParity] = field(default_factory=list)
+    model: ModelParity | None = None
+    device: tuple[OutputParity, ...] | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Everything compared is within its tolerance."""
+        return (
+            all(site.ok for site in self.sites)
+            and (self.model is None or self.model.ok)
+            and (self.device is None or all(output.ok for output in self.device))
+        )
+
+
+@dataclass
+class GraphOutcome:
+    """One graph that was written.
+
+    Attributes:
+        phase: ``model``, or the part of a decoder's work it does.
+        file: its name in the output folder.
+        report: what the engine did.
+        dims: what became of the dims.
+        parity: ``None`` if none was asked for or possible.
+        placement: ``None`` where it did not run; ``notes`` says why.
+        notes: what a person should know.
+        allow_stuck: stuck nodes were accepted.
+        fault: how the runtime failed on a graph that the table calls legal; empty if it did not.
+    """
+
+    phase: str
+    file: str
+    report: Report
+    dims: Dims
+    parity: Parity | None = None
+    placement: Placement | None = None
+    notes: list[str] = field(default_factory=list)
+    allow_stuck: bool = False
+    fault: str = ""
+
+    def unplaced(self) -> list[tuple[str, str]]:
+        """Nodes that the table does not know, and no runtime took."""
+        if self.placement is None:
+            return self.report.unknown
+        left = Counter(self.placement.cpu_ops)
+        return [(name, op) for name, op in self.report.unknown if left[op]]
+
+    def surprises(self) -> Counter[str]:
+        """Ops the runtime left on the CPU though the table calls them legal."""
+        if self.placement is None:
+            return Counter()
+        expected = Counter(node.op for node in self.report.stuck)
+        expected.update(op for _, op in self.report.unknown)
+        return Counter(self.placement.cpu_ops) - expected
+
+    def exit(self) -> Exit:
+        """The first exit code that applies."""
+        if (self.report.stuck and not self.allow_stuck) or self.unplaced():
+            return Exit.STUCK
+        if self.parity is not None and not self.parity.ok:
+            return Exit.PARITY
+        if self.surprises() or self.fault:
+            return Exit.DISAGREE
+        return Exit.GOOD
+
+
+@dataclass
+class Outcome:
+    """A run of the command over one model.
+
+    Attributes:
+        model: the file that was read.
+        target: what it was rewritten for.
+        output: the folder that was written, if it was.
+        seconds: time per stage.
+        weights_before: bytes of the initializers that were read.
+        weights_after: bytes of those that were written.
+        graphs: one per file.
+    """
+
+    model: str
+    target: Target
+    output: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    weights_before: int = 0
+    weights_after: int = 0
+    graphs: list[GraphOutcome] = field(default_factory=list)
+
+    def exit(self) -> Exit:
+        """The worst of the graphs, in the order of the contract."""
+        order = [Exit.STUCK, Exit.PARITY, Exit.DISAGREE, Exit.GOOD]
+        return min((graph.exit() for graph in self.graphs), key=order.index, default=Exit.GOOD)

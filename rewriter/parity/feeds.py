@@ -1,0 +1,155 @@
+"""Inputs by role: ids in the vocabulary, masks with a valid part, positions that agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from rewriter.facts import constant, op_of
+
+Feeds = dict[str, npt.NDArray[Any]]
+
+_TOKENS = re.compile(r"(input_ids|inputs_embeds|position_ids|token_type_ids)")
+_PAST = re.compile(r"past_key_values\.\d+\.(key|value)|past_(key|value)s?[._]\d+")
+_PRESENT = re.compile(r"present.*")
+_SYMBOL = {"batch": 1, "seq": 4, "past": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One way to fill the inputs of a transformer.
+
+    Attributes:
+        seed: of everything random.
+        short: how many rows less than full the mask marks as valid.
+    """
+
+    seed: int
+    short: int
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}, " + (f"{self.short} rows short" if self.short else "mask full")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Static shapes of the inputs, and the lengths that tie them together.
+
+    Attributes:
+        shapes: by input.
+        tokens: new tokens S, 0 if the model has no such input.
+        total: length of the attention mask, 0 if there is none.
+        capacity: rows of the KV cache that comes in.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    tokens: int
+    total: int
+    capacity: int
+
+    @property
+    def first_prompt(self) -> bool:
+        """Whether nothing precedes the tokens; rows past the valid ones are then padding."""
+        return self.tokens == self.total
+
+    def scenarios(self, seed: int, count: int) -> list[Scenario]:
+        """Full masks, then masks that leave room, where the layout has room."""
+        room = self.total - self.tokens if not self.first_prompt else self.tokens - 1
+        shorts = [0, *sorted({room // 2, room} - {0})] if self.total else [0]
+        return [Scenario(seed + i, shorts[i % len(shorts)]) for i in range(max(count, len(shorts)))]
+
+    def valid(self, scenario: Scenario) -> int:
+        """Rows of the cache that hold something after the call (of every sequence)."""
+        return self.total - scenario.short
+
+
+def layout(model: ir.Model) -> Layout:
+    """Sizes of a model's inputs; dims that are not fixed get small numbers that agree."""
+    from rewriter.passes.fix_dims import places_and_roles
+
+    roles = places_and_roles(model)[1]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for value in model.graph.inputs:
+        if value.is_initializer() or value.name is None:
+            continue
+        shapes[value.name] = tuple(
+            d if isinstance(d, int) else _guess(str(d), roles) for d in value.shape or ()
+        )
+    tokens = next((s[1] for n, s in shapes.items() if _TOKENS.fullmatch(n) and len(s) > 1), 0)
+    total = next((s[1] for n, s in shapes.items() if n == "attention_mask" and len(s) == 2), 0)
+    capacity = next((s[2] for n, s in shapes.items() if _PAST.fullmatch(n) and len(s) == 4), 0)
+    return Layout(shapes, tokens, total, capacity)
+
+
+def _guess(symbol: str, roles: Mapping[str, str]) -> int:
+    if "+" in symbol:
+        return sum(_guess(part.strip(), roles) for part in symbol.split("+"))
+    role = roles.get(symbol, "")
+    if role == "total":
+        return _SYMBOL["past"] + _SYMBOL["seq"]
+    return _SYMBOL.get(role, 2)
+
+
+def model_feeds(model: ir.Model, sizes: Layout, scenario: Scenario) -> Feeds:
+    """Inputs of a whole model for one scenario."""
+    rng = np.random.default_rng(scenario.seed)
+    valid = sizes.valid(scenario)
+    feeds: Feeds = {}
+    for value in model.graph.inputs:
+        if value.name is None or value.name not in sizes.shapes:
+            continue
+        shape = sizes.shapes[value.name]
+        if value.name == "attention_mask" and len(shape) == 2:
+            array: Any = np.broadcast_to(np.arange(shape[1]) < valid, shape)
+        elif value.name == "position_ids" and sizes.total:
+            start = 0 if sizes.first_prompt else valid - sizes.tokens
+            array = np.broadcast_to(start + np.arange(shape[-1]), shape)
+        elif value.name == "input_ids":
+            array = rng.integers(0, _vocabulary(value), shape)
+        else:
+            array = random_array(rng, value.dtype or ir.DataType.FLOAT, shape)
+        feeds[value.name] = np.array(array).astype((value.dtype or ir.DataType.FLOAT).numpy())
+    return feeds
+
+
+def random_array(
+    rng: np.random.Generator, dtype: ir.DataType, shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    """Standard normal floats, coin-flip bools, or the integers 0 to 3."""
+    if dtype == ir.DataType.BOOL:
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    if dtype.is_integer():
+        return rng.integers(0, 4, shape).astype(dtype.numpy())
+    return rng.standard_normal(shape).astype(dtype.numpy())
+
+
+def specified(
+    name: str, array: npt.NDArray[Any], sizes: Layout, scenario: Scenario
+) -> npt.NDArray[Any]:
+    """The rows of an output that the ops define: no padding, no unwritten cache."""
+    valid = sizes.valid(scenario)
+    if not sizes.total:
+        return array
+    if array.ndim == 4 and _PRESENT.fullmatch(name):
+        return array[:, :, :valid]
+    if sizes.first_prompt and scenario.short and array.ndim >= 2:
+        return array[:, :valid] if array.shape[1] == sizes.tokens else array
+    return array
+
+
+def _vocabulary(ids: ir.Value) -> int:
+    """Rows of the table that the ids look up; 2 if it is not found."""
+    sizes = [
+        table.shape.numpy()[0]
+        for node, index in ids.uses()
+        if op_of(node) in {"Gather", "com.microsoft::GatherBlockQuantized"}
+        and index == 1
+        and (table := constant(node.inputs[0])) is not None
+    ]
+    return min(sizes, default=2)
