@@ -156,11 +156,14 @@ class Target:
         return f"{self.ep}@{self.version}" if self.version else self.ep
 
     def judge(self, facts: Facts) -> Judgement:
-        """The verdict on a unit: the worst of the rows that hold, the user's rows first."""
+        """The verdict on a unit: the worst of the rows that hold, the user's rows first.
+
+        Of two equally bad rows the one about the op itself is named, not a wildcard.
+        """
         for rows in (self.overrides, self.rows_of(facts.op)):
             held = [r for r in rows if _names(r.op, facts.op) and r.holds(facts)]
             if held:
-                worst = max(held, key=lambda row: _SEVERITY[row.verdict])
+                worst = max(held, key=lambda row: (_SEVERITY[row.verdict], row.op == facts.op))
                 return Judgement(worst.verdict, worst)
         return Judgement(Verdict.UNKNOWN)
 
@@ -179,12 +182,16 @@ class Target:
         return everywhere and verdicts <= {Verdict.LEGAL}
 
     def __getattr__(self, name: str) -> bool:
-        """``supports_rotary_embedding`` and the like, for code that wants flags."""
+        """``supports_rotary_embedding`` and the like, for code that wants flags.
+
+        The flag speaks of the ai.onnx op where one has the name, as ``Attention`` does elsewhere.
+        """
         if not name.startswith("supports_"):
             raise AttributeError(name)
         wanted = name.removeprefix("supports_").replace("_", "")
         ops = {r.op for r in self.rows if r.op.rpartition("::")[2].lower() == wanted}
-        return bool(ops) and all(self.supports(op) for op in ops)
+        standard = {op for op in ops if "::" not in op}
+        return bool(ops) and all(self.supports(op) for op in standard or ops)
 
 
 def _names(pattern: str, op: str) -> bool:

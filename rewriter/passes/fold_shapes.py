@@ -96,8 +96,8 @@ def _evaluated(
     graph = ir.Graph(
         list(values.values()), copy.outputs, nodes=[copy], opset_imports={"": opset}, name="fold"
     )
-    outputs = ReferenceEvaluator(ir.to_proto(ir.Model(graph, ir_version=10))).run(None, feeds)
-    result = np.asarray(outputs[0])
+    evaluator: Any = ReferenceEvaluator(ir.to_proto(ir.Model(graph, ir_version=10)))
+    result = np.asarray(evaluator.run(None, feeds)[0])
     return result if result.size <= _MOST else None
 
 
