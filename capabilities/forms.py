@@ -194,7 +194,7 @@ def _floating(facts: Facts, match: re.Match[str]) -> bool:
 def _uniform(facts: Facts, match: re.Match[str]) -> bool:
     """Every element of a constant input has that value."""
     found = facts.inputs.get(match["name"])
-    return found is not None and found.uniform == float(match["value"])
+    return found is not None and found.uniform in {float(match["value"])}
 
 
 @term(r"activations (?P<dtypes>\w+(?:/\w+)*)")
@@ -209,6 +209,18 @@ def _last_axis(facts: Facts, _match: re.Match[str]) -> bool:
     axis = facts.attributes.get("axis")
     rank = next(iter(facts.inputs.values())).rank if facts.inputs else None
     return axis == -1 or (rank is not None and axis == rank - 1)
+
+
+@term(r"per tensor|per channel|blocked")
+def _granularity(facts: Facts, match: re.Match[str]) -> bool:
+    """How a QuantizeLinear or DequantizeLinear is scaled; one element is per tensor."""
+    scale = facts.inputs.get("x_scale") or facts.inputs.get("y_scale")
+    if scale is None or scale.shape is None:
+        return False
+    block = facts.attributes.get("block_size")
+    if isinstance(block, int) and block > 0:
+        return match[0] == "blocked"
+    return match[0] == ("per tensor" if scale.shape in {(), (1,)} else "per channel")
 
 
 @term(r"K a multiple of block_size")
@@ -232,7 +244,7 @@ def _float32(value: float) -> float:
 
 def _same(actual: object, text: str) -> bool:
     if isinstance(actual, float):
-        return actual == _float32(float(text))
+        return _float32(actual) in {_float32(float(text))}
     if isinstance(actual, int):
         return re.fullmatch(r"-?\d+", text) is not None and actual == int(text)
     return str(actual) == text

@@ -8,30 +8,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from capabilities import Judgement, Target, Verdict
-from rewriter.commit import Commit, check_emitted
-from rewriter.errors import RewriteError
+from rewriter.attempt import RuleError, attempt
+from rewriter.commit import Commit
 from rewriter.facts import facts_of, op_of
 from rewriter.matching import Match, find
 from rewriter.opsets import NotRaisable, raised
 from rewriter.record import Fired, Refused, Report, StuckNode, count_ops
 from rewriter.rule import Registry, Rule
-from rewriter.shapes import NodeInference
-from rewriter.site import Refusal, Site
-from rewriter.tape import Tape, Workspace, names_in
+from rewriter.site import Refusal
+from rewriter.tape import Workspace, names_in
 
 CHAIN = "rewriter.chain"
 """Key of ``ir.Node.meta``: the (rule, op, form) steps that a node came from."""
 
 _BAD = frozenset({Verdict.ILLEGAL, Verdict.WRONG})
-
-
-class RuleError(RewriteError):
-    """A rule raised an exception, or built what it may not; a fault of the rule."""
 
 
 class Engine:
@@ -62,12 +56,9 @@ class Engine:
         self._keep_sites = keep_sites
         self._signatures: set[str] = set()
         names = names_in(model.graph)
-        self._spaces = {
-            id(graph): Workspace(graph, NodeInference(self._imports(graph)), names)
-            for graph in self._graphs()
-        }
+        self._spaces = {id(graph): Workspace(graph, names) for graph in self._graphs()}
         nodes = sum(1 for graph in self._graphs() for _ in graph)
-        self._budget = 1000 + 20 * nodes
+        self._budget = 100 + 20 * nodes
 
     def run(self) -> Report:
         """Fuse, lower, tidy up, and report."""
@@ -161,67 +152,34 @@ class Engine:
         match: Match | None = None,
     ) -> list[ir.Node] | str:
         """Build and commit one site; the new nodes, or the reason for leaving it."""
-        chain: tuple[tuple[str, str, str], ...] = node.meta.get(CHAIN, ())
         step = (rule.name, op_of(node), form)
-        if step in chain:
-            return f"the node came from this rule at this form: {_printed((*chain, step))}"
+        chain: tuple[tuple[str, str, str], ...] = (*node.meta.get(CHAIN, ()), step)
+        if step in chain[:-1]:
+            return f"the node came from this rule at this form: {_printed(chain)}"
         if self._budget == 0:
-            raise RuleError(
-                f"rules do not come to an end; the last chain is {_printed((*chain, step))}"
-            )
+            raise RuleError(f"rules do not come to an end; the last chain is {_printed(chain)}")
         space = self._spaces[id(graph)]
-        tape = Tape(space, node.name or op_of(node))
-        imports = self._imports(graph)
         try:
-            imports = self._raise_opset(rule, graph, imports, dry=True)
-            site = match.site(imports) if match else Site(node, imports)
-            outputs = self._build(rule, tape, site)
-            commit = Commit(rule, site, tape, outputs, match.nodes if match else (node,))
-            check_emitted(rule, tape, imports)
-        except Refusal as refusal:
-            tape.discard()
-            return str(refusal)
-        except RuleError:
-            tape.discard()
-            raise
-        except Exception as error:
-            tape.discard()
-            raise RuleError(
-                f"rule {rule.name} ({rule.source}) failed on {op_of(node)} '{node.name}' "
-                f"[{form}] with attributes {_attributes(node)}: {type(error).__name__}: {error}"
-            ) from error
+            imports = self._imports_for(rule, graph)
+            commit = attempt(rule, node, form, space, imports, match)
+        except (Refusal, NotRaisable) as reason:
+            return str(reason)
         self._budget -= 1
-        self._raise_opset(rule, graph, imports, dry=False)
-        fired = self._fired(rule, node, form, commit)
-        built = commit.apply(space, meta={CHAIN: (*chain, step)})
-        self.report.fired.append(fired)
-        return built
+        if isinstance(graph, ir.Graph):
+            self.model.opset_imports[""] = imports.get("", 1)
+        self.report.fired.append(self._fired(rule, node, form, commit))
+        return commit.apply(space, meta={CHAIN: chain})
 
-    @staticmethod
-    def _build(rule: Rule, tape: Tape, site: Site) -> Sequence[ir.Value | None]:
-        outputs = rule.build(tape, site)
-        ignored = [name for s in (site, *site.others.values()) for name in s.unread()]
-        if ignored:
-            raise Refusal(f"{', '.join(ignored)} is not handled")
-        return (outputs,) if isinstance(outputs, ir.Value) else tuple(outputs)
-
-    def _raise_opset(
-        self, rule: Rule, graph: ir.Graph | ir.Function, imports: dict[str, int], *, dry: bool
-    ) -> dict[str, int]:
-        """Imports at which the rule's ops exist; set on the model unless ``dry``."""
-        if imports.get("", 1) >= rule.opset and dry:
-            return imports
-        if isinstance(graph, ir.Function) and imports.get("", 1) < rule.opset:
-            raise Refusal(
+    def _imports_for(self, rule: Rule, graph: ir.Graph | ir.Function) -> dict[str, int]:
+        """Imports at which the rule's ops exist; a function's are never raised."""
+        imports = self._imports(graph)
+        nodes = list(graph) if isinstance(graph, ir.Function) else self._nodes()
+        opset = raised(nodes, imports.get("", 1), rule.opset)
+        if isinstance(graph, ir.Function) and opset != imports.get("", 1):
+            raise NotRaisable(
                 f"needs opset {rule.opset}, and the function {graph.name} has {imports.get('', 1)}"
             )
-        try:
-            wanted = raised(self._nodes(), self.model.opset_imports.get("", 1), rule.opset)
-        except NotRaisable as error:
-            raise Refusal(str(error)) from None
-        if not dry and wanted != self.model.opset_imports.get("", 1):
-            self.model.opset_imports[""] = wanted
-        return {**imports, "": wanted}
+        return {**imports, "": opset}
 
     def _fired(self, rule: Rule, node: ir.Node, form: str, commit: Commit) -> Fired:
         signature = commit.signature()
@@ -245,11 +203,6 @@ class Engine:
 
 
 def _printed(chain: Sequence[tuple[str, str, str]]) -> str:
-    return " -> ".join(f"{rule}({op} [{form}])" for rule, op, form in chain)
-
-
-def _attributes(node: ir.Node) -> dict[str, Any]:
-    return {
-        name: "..." if attribute.type == ir.AttributeType.TENSOR else attribute.value
-        for name, attribute in node.attributes.items()
-    }
+    """A chain of rules; only its ends, if it is long."""
+    steps = [f"{rule}({op} [{form}])" for rule, op, form in chain]
+    return " -> ".join(steps if len(steps) <= 8 else [*steps[:3], "...", *steps[-3:]])

@@ -126,6 +126,12 @@ class Site:
 
     # -- values --------------------------------------------------------------------------------
 
+    def rank(self, value: ir.Value, what: str) -> int:
+        """Number of dims of a value, or a refusal that names it."""
+        if value.shape is None:
+            raise Refusal(f"the rank of {what} is not known")
+        return len(value.shape)
+
     def shape(self, value: ir.Value, what: str) -> tuple[int, ...]:
         """Static dims of a value, or a refusal that names it."""
         if value.shape is None:

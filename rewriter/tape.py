@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from rewriter.schemas import split_op
 from rewriter.shapes import NodeInference
+from rewriter.site import Refusal
 
 T = TypeVar("T")
 
@@ -20,11 +21,8 @@ T = TypeVar("T")
 class Workspace:
     """What the sites of one graph share during a run: names, equal constants, common values."""
 
-    def __init__(
-        self, graph: ir.Graph | ir.Function, infer: NodeInference, names: set[str]
-    ) -> None:
+    def __init__(self, graph: ir.Graph | ir.Function, names: set[str]) -> None:
         self.graph = graph
-        self.infer = infer
         self.names = names
         self.constants: dict[Hashable, ir.Value] = {}
         self.shared: dict[Hashable, Any] = {}
@@ -62,10 +60,11 @@ class Tape:
     :meth:`emit` any node. Every value carries dtype and shape at once.
     """
 
-    def __init__(self, space: Workspace, site_name: str) -> None:
+    def __init__(self, space: Workspace, site_name: str, imports: Mapping[str, int]) -> None:
         self.nodes: list[ir.Node] = []
         self.constants: list[ir.Value] = []
         self._space = space
+        self._infer = NodeInference(imports)
         self._site = site_name
         self._parts: Counter[str] = Counter()
         self._new_constants: dict[Hashable, ir.Value] = {}
@@ -104,7 +103,10 @@ class Tape:
         self.nodes.append(node)
         for i, value in enumerate(node.outputs):
             value.name = name if outputs == 1 else self._take(f"{name}/{i}")
-        self._space.infer(node)
+        for given in node.inputs:
+            if given is not None and (given.dtype is None or given.shape is None):
+                raise Refusal(f"the type or shape of '{given.name}' is not known")
+        self._infer(node)
         return tuple(node.outputs)
 
     def const(

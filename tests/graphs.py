@@ -21,9 +21,7 @@ class Builder:
         self.inputs: list[ir.Value] = []
         self.initializers: list[ir.Value] = []
 
-    def input(
-        self, name: str, dtype: ir.DataType, shape: Sequence[int | str | None]
-    ) -> ir.Value:
+    def input(self, name: str, dtype: ir.DataType, shape: Sequence[int | str | None]) -> ir.Value:
         """A graph input."""
         value = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
         self.inputs.append(value)
@@ -78,7 +76,11 @@ class Builder:
                 self.const(f"{name}.weight_Q4", blocks),
                 self.const(f"{name}.weight_scales", np.ascontiguousarray(scales.T)),
                 name=name,
-                **{"K": k, "N": n, "bits": 4, "block_size": 32, "accuracy_level": 4},
+                K=k,
+                N=n,
+                bits=4,
+                block_size=32,
+                accuracy_level=4,
             )
         weight_q = self.op(
             "DequantizeLinear",

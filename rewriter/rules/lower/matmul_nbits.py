@@ -29,9 +29,7 @@ def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
     """MatMul(A, DequantizeLinear(codes as (K, N), scales, zero points)) + bias."""
     k, n, block, bits = (site.integer(name) for name in ("K", "N", "block_size", "bits"))
     site.ignore("accuracy_level")  # leave to round activations, not a part of the function
-    site.require(
-        site.integer("weight_prepacked") == 0, "prepacked weights have their own layout"
-    )
+    site.require(site.integer("weight_prepacked") == 0, "prepacked weights have their own layout")
     site.require(bits in _UNSIGNED, f"{bits}-bit codes have no ONNX type at opset {site.opset}")
     site.require(k % block == 0, f"K={k} does not fill its last block of {block}")
     a, b = site.input("A"), site.input("B")

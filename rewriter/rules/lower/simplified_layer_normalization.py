@@ -39,7 +39,7 @@ def rms_normalization(op: Tape, site: Site) -> ir.Value:
 def rms_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
     """X / Sqrt(ReduceMean(x·x) + epsilon) · scale, the weight second: HTP fails on Mul(w, n)."""
     x, scale = site.input("X"), site.input("scale")
-    rank = len(site.shape(x, "X"))
+    rank = site.rank(x, "X")
     axis = site.integer("axis") % rank
     stash = ir.DataType(site.integer("stash_type"))
     assert x.dtype is not None
