@@ -102,6 +102,12 @@ def _standard(facts: Facts, _match: re.Match[str]) -> bool:
     return facts.standard
 
 
+@term(r"opset (?P<compare><=|>)? ?(?P<opset>\d+)")
+def _opset(facts: Facts, match: re.Match[str]) -> bool:
+    """Version of the op's domain in the model."""
+    return _BINARY[match["compare"] or ""](facts.opset, int(match["opset"]))
+
+
 @term(r"dynamic")
 def _dynamic(facts: Facts, _match: re.Match[str]) -> bool:
     """Some input or output has a dim that is not a number, or an unknown rank."""

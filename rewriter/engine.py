@@ -6,7 +6,7 @@ first, then lowering; each replacement is built on a tape and committed whole or
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
@@ -55,6 +55,7 @@ class Engine:
         self._disabled = disabled
         self._keep_sites = keep_sites
         self._signatures: set[str] = set()
+        self._left: defaultdict[ir.Node, list[Refused]] = defaultdict(list)
         names = names_in(model.graph)
         self._spaces = {id(graph): Workspace(graph, names) for graph in self._graphs()}
         nodes = sum(1 for graph in self._graphs() for _ in graph)
@@ -96,8 +97,12 @@ class Engine:
                 if node.graph is None or rule.name in self._disabled:
                     continue
                 match = find(rule, self.model, graph, node)
-                if match is not None and self._wanted(rule, match, graph):
-                    self._attempt(rule, node, "any", graph, match)
+                if match is None or not self._wanted(rule, match, graph):
+                    continue
+                reason = self._attempt(rule, node, "any", graph, match)
+                if isinstance(reason, str):
+                    for matched in match.nodes:
+                        self._left[matched].append(Refused(rule.name, reason))
 
     def _wanted(self, rule: Rule, match: Match, graph: ir.Graph | ir.Function) -> bool:
         """A fusion is wanted where the pattern cannot stay, or where the raised op may."""
@@ -124,7 +129,7 @@ class Engine:
         self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function
     ) -> Sequence[ir.Node]:
         """Nodes that took the place of an illegal one; none if it is stuck, with the reasons."""
-        refusals: list[Refused] = []
+        refusals = self._left.pop(node, [])
         facts = facts_of(node, self._imports(graph), self.target.options)
         for rule in self._rules.lowering(op_of(node)):
             if rule.name in self._disabled:

@@ -5,7 +5,8 @@ The ONNX checker cannot be asked: it knows no op of ONNX Runtime's, and rejects 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
@@ -18,6 +19,12 @@ def faults(model: ir.Model) -> Iterator[str]:
 
 
 def _graph(graph: ir.Graph, outer: frozenset[ir.Value]) -> Iterator[str]:
+    for name in _repeated(value.name for value in graph.inputs):
+        yield f"two inputs of graph '{graph.name}' are named '{name}'"
+    for name in _repeated(value.name for value in graph.outputs):
+        yield f"two outputs of graph '{graph.name}' are named '{name}'"
+    for name in _repeated(node.name for node in graph):
+        yield f"two nodes of graph '{graph.name}' are named '{name}'"
     known = {*outer, *graph.inputs, *graph.initializers.values()}
     names = {v.name or "" for v in {*graph.inputs, *graph.initializers.values()}}
     yield from _nodes(graph, known, names)
@@ -30,15 +37,33 @@ def _nodes(graph: ir.Graph | ir.Function, known: set[ir.Value], names: set[str])
     for node in graph:
         for value in node.inputs:
             if value is not None and value.name and value not in known:
-                yield (
-                    f"node '{node.name}' ({node.op_type}) reads '{value.name}', which nothing "
-                    "before it defines"
-                )
+                yield f"node '{node.name}' ({node.op_type}) reads '{value.name}', {_missing(value)}"
         for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                yield from _graph(attribute.as_graph(), frozenset(known))
+            yield from _attribute(attribute, frozenset(known))
         for value in node.outputs:
             if value.name and value.name in names:
                 yield f"'{value.name}' is defined twice, the second time by node '{node.name}'"
             names.add(value.name or "")
             known.add(value)
+
+
+def _attribute(attribute: ir.Attr, known: frozenset[ir.Value]) -> Iterator[str]:
+    if attribute.is_ref():
+        return
+    if attribute.type == ir.AttributeType.GRAPH:
+        yield from _graph(attribute.as_graph(), known)
+    elif attribute.type == ir.AttributeType.GRAPHS:
+        for graph in attribute.as_graphs():
+            yield from _graph(graph, known)
+
+
+def _missing(value: ir.Value) -> str:
+    """Why a value is not there when it is read."""
+    producer = value.producer()
+    if producer is None:
+        return "which nothing defines"
+    return f"which node '{producer.name}' computes only later"
+
+
+def _repeated(names: Iterable[str | None]) -> list[str]:
+    return [name for name, count in Counter(names).items() if name and count > 1]

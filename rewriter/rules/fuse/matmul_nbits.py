@@ -69,7 +69,7 @@ def matmul_nbits(op: Tape, site: Site) -> ir.Value:
 def _zero_points(
     op: Tape, weight: Site, kind: str, bits: int, blocks: int, n: int
 ) -> ir.Value | None:
-    given = weight.optional("zero_point")
+    given = weight.optional("x_zero_point")
     if given is None:
         unsigned = np.zeros((blocks, n), np.uint8)
         return None if kind.startswith("int") else _packed(op, unsigned, bits)
