@@ -105,7 +105,7 @@ def _standard(facts: Facts, _match: re.Match[str]) -> bool:
 @term(r"opset (?P<compare><=|>)? ?(?P<opset>\d+)")
 def _opset(facts: Facts, match: re.Match[str]) -> bool:
     """Version of the op's domain in the model."""
-    return _BINARY[match["compare"] or ""](facts.opset, int(match["opset"]))
+    return bool(_BINARY[match["compare"] or ""](facts.opset, int(match["opset"])))
 
 
 @term(r"dynamic")
@@ -160,6 +160,17 @@ def _dim(facts: Facts, match: re.Match[str]) -> bool:
         return False
     size = found.shape[axis]
     return size is not None and _BINARY[match["compare"] or ""](size, int(match["size"]))
+
+
+@term(rf"{_NAME} dim (?P<axis>\d+) as in (?P<other>\w+)")
+def _same_dim(facts: Facts, match: re.Match[str]) -> bool:
+    """Two tensors are known to be equally long along an axis."""
+    axis = int(match["axis"])
+    sizes = [
+        t.shape[axis] if t is not None and t.shape is not None and axis < len(t.shape) else None
+        for t in (_tensor(facts, match["name"]), _tensor(facts, match["other"]))
+    ]
+    return sizes[0] is not None and sizes[0] == sizes[1]
 
 
 @term(rf"{_NAME} from (?P<op>[\w.:]+)")
@@ -227,6 +238,16 @@ def _granularity(facts: Facts, match: re.Match[str]) -> bool:
     if isinstance(block, int) and block > 0:
         return match[0] == "blocked"
     return match[0] == ("per tensor" if scale.shape in {(), (1,)} else "per channel")
+
+
+@term(r"grouped heads")
+def _grouped(facts: Facts, _match: re.Match[str]) -> bool:
+    """An Attention has fewer key heads than query heads, by its attributes or by rank 4."""
+    heads = facts.attributes.get("q_num_heads"), facts.attributes.get("kv_num_heads")
+    q, k = facts.inputs.get("Q"), facts.inputs.get("K")
+    if None in heads and q and k and q.shape and k.shape and q.rank == k.rank == 4:
+        heads = q.shape[1], k.shape[1]
+    return None not in heads and heads[0] != heads[1]
 
 
 @term(r"K a multiple of block_size")

@@ -53,6 +53,11 @@ _EPS: dict[str, EP] = {
             *("2.3.0", "2.4.0", "2.5.0", "2.6.0", "2.7.0"),
             static_only=True,
         ),
+        _builtin(
+            "openvino",
+            "OpenVINO's own ONNX reader (CPU plugin, f32)",
+            *("2024.6.0", "2025.0.0", "2025.2.0", "2025.4.1", "2026.2.1", "2026.4.1"),
+        ),
         _builtin("ort-cpu", "ONNX Runtime's own CPU kernels", "1.32.0"),
         _builtin("onnx-standard", "any runtime that implements ai.onnx and nothing else"),
     )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from rewriter.cli.arguments import COMMANDS, parse
-from rewriter.errors import BadInput, RewriteError
+from rewriter.errors import BadInput, OutOfResources, RewriteError, RuntimeFault
 
 __all__ = ["main"]
+
+_INTERNAL, _INTERRUPTED = 1, 130
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,26 +23,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Exit codes, first that applies: 1 internal error, 2 bad usage or input, 6 memory or disk,
     3 nodes are stuck or unknown, 4 parity failed, 5 table and runtime disagree, 0 good.
     """
+    if arguments is None:
+        from rewriter.cli.signals import tidy_on_signals
+
+        tidy_on_signals()
     options = parse(sys.argv[1:] if arguments is None else list(arguments))
-    command = import_module(COMMANDS[options.command].module)
     try:
+        command = import_module(COMMANDS[options.command].module)
         return int(command.run(options))
-    except RewriteError as error:
-        print(f"rewrite: {error}", file=sys.stderr)  # ruff: ignore[print] - the one place that prints
-        return error.exit_code
-    except MemoryError:
-        print("rewrite: out of memory", file=sys.stderr)  # ruff: ignore[print]
-        return 6
     except KeyboardInterrupt:
-        print("rewrite: interrupted; nothing was written", file=sys.stderr)  # ruff: ignore[print]
-        return 130
-    except BrokenPipeError:
-        return 0
+        _say("interrupted; nothing half-done is left behind")
+        return _INTERRUPTED
     except Exception as error:
         if options.debug:
             raise
-        kind = type(error).__name__
-        print(  # ruff: ignore[print]
-            f"rewrite: internal error: {kind}: {error} (--debug shows where)", file=sys.stderr
-        )
-        return BadInput.exit_code - 1
+        message, code = _explained(error)
+        _say(message)
+        return code
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """What to say of an error, and the exit code."""
+    if isinstance(error, RuntimeFault):
+        return str(error), _OF_FAULT.get(error.kind, _INTERNAL)
+    if isinstance(error, RewriteError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return "out of memory; nothing was written", OutOfResources.exit_code
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        code = OutOfResources.exit_code if error.errno in _FULL else BadInput.exit_code
+        return f"{where}{error.strerror or error}", code
+    kind = type(error).__name__
+    return f"internal error: {kind}: {error} (--debug shows where)", _INTERNAL
+
+
+_OF_FAULT = {"missing": BadInput.exit_code, "memory": OutOfResources.exit_code}
+"""Exit codes of faults of a runtime that nothing made part of the report."""
+
+
+def _say(message: str) -> None:
+    """Print an error. Names come from files: what is no text must not reach the terminal."""
+    clean = "".join(c if c == "\n" or c.isprintable() else ascii(c)[1:-1] for c in message)
+    try:
+        print(f"rewrite: {clean}", file=sys.stderr)  # ruff: ignore[print] - the one place that prints
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from rewriter import __version__
 
@@ -33,8 +35,15 @@ exit codes (first that applies): 1 internal error, 2 bad usage or input, 6 memor
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line; the whole usage would bury it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} ({self.prog} --help lists the options)\n")
+
+
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Options of a command line; ``command`` says which subcommand it is.
+    """Options of a command line; ``command`` says which subcommand it is, ``words`` what was typed.
 
     Raises:
         SystemExit: 2 on bad usage, 0 after help or version.
@@ -46,14 +55,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     else:
         options = _parser("model").parse_args(arguments)
         options.command = "model"
+    options.words = arguments
     return options
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
     program = "rewrite" if command == "model" else f"rewrite {command}"
     others = "\n".join(f"  rewrite {n:10} {c.about}" for n, c in COMMANDS.items() if n != "model")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=program,
+        allow_abbrev=False,
         description=(
             f"Rewrite an ONNX model until an execution provider can run every node, and prove "
             f"it.\n\nsubcommands:\n{others}"
@@ -150,9 +161,31 @@ def _proof(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--budget",
-        type=float,
+        type=_minutes,
         default=10.0,
         metavar="MINUTES",
         help="most time to spend on a runtime (default: 10)",
     )
-    group.add_argument("--seed", type=int, default=0, help="of the random inputs (default: 0)")
+    group.add_argument(
+        "--seed", type=_seed, default=0, metavar="N", help="of the random inputs (default: 0)"
+    )
+
+
+def _minutes(text: str) -> float:
+    """A time that something can be done in."""
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not (math.isfinite(minutes) and minutes > 0):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no time above 0; to run nothing, give --parity none --no-place"
+        )
+    return minutes
+
+
+def _seed(text: str) -> int:
+    """A seed, which numpy wants to be 0 or more."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 0")
+    return int(text)

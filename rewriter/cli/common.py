@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from capabilities import Target, UnknownTarget, target
-from rewriter.errors import BadInput
+from rewriter.errors import BadInput, RuntimeFault
+from rewriter.passes.fix_dims import FreeDims
+from rewriter.record import Report
 from rewriter.runtime.versions import installed
+
+_LARGEST = 2**31 - 1
+"""No dim is larger: what counts elements would overflow."""
 
 
 def frontends() -> Any:
@@ -22,23 +34,47 @@ def target_of(options: argparse.Namespace) -> Target:
     Without a version it is that of the installed runtime, else the newest measured.
 
     Raises:
-        BadInput: no such EP, version or form.
+        BadInput: no such EP, version or form, or an interpreter that cannot be run.
     """
     name, at, version = options.ep.partition("@")
-    overrides = {"rows": options.rows, "legal": options.legal, "illegal": options.illegal}
+    if at and not version:
+        raise BadInput(f"--ep {options.ep}: the version is missing after '@'")
+    runtime = getattr(options, "runtime", None)
+    _named("ep", options.ep, lambda: target(name, version or None))
+    chosen = version or _installed_version(name, runtime)
+    _named("ep", f"{name}@{chosen}" if chosen else name, lambda: target(name, chosen))
+    for path in options.rows:
+        _named("rows", str(path), lambda path=path: target(name, chosen, rows=[path]))
+    for option in ("legal", "illegal"):
+        for text in getattr(options, option):
+            _named(option, text, lambda given={option: [text]}: target(name, chosen, **given))
+    return target(
+        name, chosen, rows=options.rows, legal=options.legal, illegal=options.illegal
+    )
+
+
+def _named(option: str, text: str, make: Callable[[], Target]) -> None:
+    """Try one option by itself, so that an error can name it."""
     try:
-        if not at and (found := installed_version(name, getattr(options, "runtime", None))):
-            return target(name, found, **overrides)
-        return target(name, version or None, **overrides)
-    except (UnknownTarget, ValueError) as error:
-        raise BadInput(f"--ep {options.ep}: {error.args[0]}") from None
+        make()
+    except (UnknownTarget, ValueError, csv.Error) as error:
+        raise BadInput(f"--{option} {text}: {_reason(error)}") from None
     except OSError as error:
-        raise BadInput(f"--rows {error.filename}: {error.strerror}") from None
+        raise BadInput(f"--{option} {text}: cannot be read: {error.strerror}") from None
 
 
-def installed_version(ep: str, python: Any) -> str | None:
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "is no text in UTF-8"
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def _installed_version(ep: str, python: Path | None) -> str | None:
     """Version of an EP's installed runtime; none for an EP that has no runtime of its own."""
-    return installed(ep, python) if ep in {"qnn", "openvino", "openvino-ep", "ort-cpu"} else None
+    try:
+        return installed(ep, python)
+    except RuntimeFault as fault:
+        raise BadInput(f"--runtime {fault}; name an interpreter, such as env/bin/python") from None
 
 
 def dims_of(options: argparse.Namespace) -> dict[str, int]:
@@ -49,9 +85,36 @@ def dims_of(options: argparse.Namespace) -> dict[str, int]:
     """
     dims: dict[str, int] = {}
     for text in options.dim:
-        name, equals, value = text.rpartition("=")
-        if not equals or not name or not value.strip().isdecimal():
-            raise BadInput(f"--dim {text}: write NAME=VALUE, VALUE a whole number from 0")
-        if dims.setdefault(name.strip(), int(value)) != int(value):
-            raise BadInput(f"--dim {name}: given twice, as {dims[name.strip()]} and {value}")
+        name, equals, value = (part.strip() for part in text.rpartition("="))
+        if not equals or not name or not value.isdecimal() or int(value) > _LARGEST:
+            raise BadInput(
+                f"--dim {text}: write NAME=VALUE, VALUE a whole number from 0 to {_LARGEST}"
+            )
+        if dims.setdefault(name, int(value)) != int(value):
+            raise BadInput(f"--dim {name}: given twice, as {dims[name]} and {value}")
     return dims
+
+
+@contextmanager
+def ready_command(options: argparse.Namespace) -> Generator[None, None, None]:
+    """Where dims are free, say the command that was typed, with values for them."""
+    try:
+        yield
+    except FreeDims as error:
+        command = _quoted(["rewrite", *options.words, *error.words()])
+        raise BadInput(f"{error}\nfor example: {command}") from None
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+
+
+def idle_overrides(options: argparse.Namespace, report: Report) -> list[str]:
+    """A sentence for each override that speaks of no op the model has or had: likely a slip."""
+    ops = {*report.ops_before, *report.ops_after}
+    given = [(name, text) for name in ("legal", "illegal") for text in getattr(options, name)]
+    return [
+        f"--{name} {text} changed nothing: the model has no {text.partition('[')[0]}"
+        for name, text in given
+        if "*" not in text.partition("[")[0] and text.partition("[")[0].strip() not in ops
+    ]

@@ -5,27 +5,47 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-
-from rewriter.cli.common import dims_of, frontends, target_of
+from rewriter.cli.common import dims_of, frontends, idle_overrides, ready_command, target_of
+from rewriter.cli.console import progress, results
 from rewriter.errors import BadInput
+from rewriter.outcome import Outcome
+from rewriter.output import check_target
 from rewriter.pipeline import Pipeline, Settings
-from rewriter.report.data import write_report
+from rewriter.report.data import check_report, write_report
 from rewriter.report.text import show
 
 
 def run(options: argparse.Namespace) -> int:
     """Rewrite a file, print the report, return the exit code."""
-    readers = frontends()
-    model = readers.model_file(options.model)
+    settings = _settings(options)
+    with ready_command(options):
+        outcome = _rewritten(settings)
+    for graph in outcome.graphs:
+        graph.notes += idle_overrides(options, graph.report)
+    if options.report is not None:
+        write_report(outcome, options.report)
+    with results() as console:
+        show(outcome, console)
+    return int(outcome.exit())
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    """What to do; whatever can be found wrong before the work is found here."""
+    if options.parity == "device" and options.no_place:
+        raise BadInput("--parity device asks the runtime, which --no-place forbids; drop one")
+    dims = dims_of(options)
     target = target_of(options)
-    _check_report(options.report)
-    settings = Settings(
+    model = frontends().model_file(options.model)
+    output = options.output or Path(f"{model.stem}-{target.ep}")
+    check_target(output, model, overwrite=options.overwrite)
+    if options.report is not None:
+        check_report(options.report, output, [model, *frontends().companions(model)])
+    return Settings(
         model=model,
         target=target,
-        output=options.output or Path(f"{model.stem}-{target.ep}"),
+        output=output,
         overwrite=options.overwrite,
-        dims=dims_of(options),
+        dims=dims,
         disable=tuple(options.disable),
         allow_stuck=options.allow_stuck,
         parity=options.parity,
@@ -34,25 +54,11 @@ def run(options: argparse.Namespace) -> int:
         budget=options.budget,
         seed=options.seed,
     )
-    progress = Console(stderr=True, highlight=False)
+
+
+def _rewritten(settings: Settings) -> Outcome:
+    readers = frontends()
     pipeline = Pipeline(
-        settings,
-        read=readers.read,
-        companions=readers.companions,
-        say=lambda words: progress.print(f"{words} ...", style="dim", markup=False),
+        settings, read=readers.read, companions=readers.companions, say=progress()
     )
-    outcome = pipeline.run()
-    show(outcome, Console(highlight=False, soft_wrap=True))
-    if options.report is not None:
-        write_report(outcome, options.report)
-    return int(outcome.exit())
-
-
-def _check_report(path: Path | None) -> None:
-    """Find out now, not after the work, that the report cannot be written."""
-    if path is None:
-        return
-    if path.suffix != ".json":
-        raise BadInput(f"--report {path}: this version writes .json")
-    if not path.absolute().parent.is_dir():
-        raise BadInput(f"--report {path}: {path.absolute().parent} is no folder")
+    return pipeline.run()

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
+from rich.text import Text
 
-from rewriter.cli.common import dims_of, frontends, target_of
+from rewriter.cli.common import dims_of, frontends, idle_overrides, ready_command, target_of
+from rewriter.cli.console import results
 from rewriter.lowering import plan
 from rewriter.outcome import Exit
 from rewriter.passes.fix_dims import fix_dims
-from rewriter.report.text import show_plan
+from rewriter.report.text import show_notes, show_plan
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan; 3 if something would stay behind or is unknown."""
+    asked = dims_of(options)
+    target = target_of(options)
     model = frontends().read(options.model)
-    fix_dims(model, dims_of(options))
-    report = plan(model, target_of(options), disable=options.disable)
-    show_plan(report, Console(highlight=False, soft_wrap=True))
-    return Exit.STUCK if report.stuck or report.unknown else Exit.GOOD
+    dims = fix_dims(model, asked)
+    if target.static_only:
+        with ready_command(options):
+            dims.require_fixed(target.ep)
+    report = plan(model, target, disable=options.disable)
+    code = Exit.STUCK if report.stuck or report.unknown else Exit.GOOD
+    with results() as console:
+        show_plan(report, console)
+        show_notes([*report.notes, *idle_overrides(options, report)], console)
+        left = f"{len(report.stuck)} stuck, {len(report.unknown)} unknown"
+        words = "every node would be legal" if code is Exit.GOOD else f"nodes would be left: {left}"
+        console.print(Text(f"{words} (exit {int(code)})", "green" if not code else "red"))
+    return code

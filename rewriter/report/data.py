@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rewriter.errors import BadInput
 from rewriter.outcome import GraphOutcome, Outcome, Parity
+from rewriter.output import disk, writable
 from rewriter.parity.compare import Error
 from rewriter.parity.model import OutputParity
 from rewriter.placement import Placement
@@ -35,17 +39,59 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def check_report(path: Path, output: Path, sources: Iterable[Path]) -> None:
+    """Find out before the work that the report cannot be written.
+
+    Args:
+        path: where it is to go.
+        output: the folder that the run writes.
+        sources: files that belong to the input.
+
+    Raises:
+        BadInput: no such folder, no permission, or something else is there.
+    """
+    if path.suffix != ".json":
+        raise BadInput(f"--report {path}: this version writes .json; name such a file")
+    place, folder = path.resolve(), output.resolve()
+    if place == folder or folder in place.parents:
+        raise BadInput(
+            f"--report {path}: lies in the output folder, which appears only if all goes well; "
+            "name a file outside of it"
+        )
+    if path.is_dir() or place in {source.resolve() for source in sources}:
+        what = "is a folder" if path.is_dir() else "belongs to the model"
+        raise BadInput(f"--report {path}: {what}; name another file")
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise BadInput(f"--report {path}: there is no folder {parent}; make it first")
+    if not writable(parent) or (path.exists() and not writable(path)):
+        raise BadInput(f"--report {path}: is read-only; name a file that can be written")
+
+
 def write_report(outcome: Outcome, path: Path) -> None:
-    """Write the report file.
+    """Write the report file, whole or not at all.
 
     Raises:
         BadInput: it cannot be written.
+        OutOfResources: the disk is full.
     """
-    text = json.dumps(as_data(outcome), indent=1, allow_nan=False)
+    text = json.dumps(_finite(as_data(outcome)), indent=1, allow_nan=False)
+    part = path.with_name(f".rewrite-report-{secrets.token_hex(4)}")
     try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"--report {path}: cannot be written: {error.strerror}") from None
+        with disk(path):
+            part.write_text(text + "\n", encoding="utf-8")
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _finite(data: Any) -> Any:
+    """The same data with ``None`` for every number that JSON does not have."""
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _graph(graph: GraphOutcome) -> dict[str, Any]:
@@ -83,11 +129,7 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
 
 def _figures(error: Error | None) -> dict[str, float | None]:
     names = ("max_abs", "max_rel", "max_std", "rms_std")
-    return {name: None if error is None else _finite(getattr(error, name)) for name in names}
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) != float("inf") else None
+    return {name: None if error is None else getattr(error, name) for name in names}
 
 
 def _output(output: OutputParity) -> dict[str, Any]:

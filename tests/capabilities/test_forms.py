@@ -44,6 +44,15 @@ def scaled(shape: tuple[int, ...] | None, block_size: int = 0) -> Facts:
     return replace(WEIGHT, attributes=attributes, inputs=inputs)
 
 
+def heads(q: int, k: int) -> Facts:
+    """An Attention of rank 4."""
+    return Facts(
+        op="Attention",
+        attributes={"q_num_heads": None, "kv_num_heads": None},
+        inputs={"Q": Tensor("float", (1, q, 8, 16)), "K": Tensor("float", (1, k, 8, 16))},
+    )
+
+
 @pytest.mark.parametrize(
     ("facts", "text", "expected"),
     [
@@ -89,6 +98,11 @@ def scaled(shape: tuple[int, ...] | None, block_size: int = 0) -> Facts:
         (MATMUL, "A dim 3 1", False),
         (NORM, "X dim 1 > 0", False),
         (NORM, "Y dim 0 > 0", False),
+        (MATMUL, "A dim 1 as in Y", True),
+        (MATMUL, "A dim 2 as in Y", False),
+        (MATMUL, "A dim 7 as in Y", False),
+        (NORM, "X dim 1 as in X", False),
+        (NORM, "X dim 0 as in Y", False),
         (MATMUL, "A dtype float16", True),
         (MATMUL, "A dtype float/float16", True),
         (MATMUL, "A dtype float", False),
@@ -137,6 +151,11 @@ def scaled(shape: tuple[int, ...] | None, block_size: int = 0) -> Facts:
             False,
         ),
         (NORM, "K a multiple of block_size", False),
+        (heads(4, 2), "grouped heads", True),
+        (heads(4, 4), "grouped heads", False),
+        (replace(NORM, attributes={"q_num_heads": 4, "kv_num_heads": 2}), "grouped heads", True),
+        (replace(NORM, attributes={"q_num_heads": 4, "kv_num_heads": 4}), "grouped heads", False),
+        (MATMUL, "grouped heads", False),
         (MATMUL, "option op_affinity", True),
         (MATMUL, "option op_affinity=a.json", True),
         (MATMUL, "option op_affinity=b.json", False),

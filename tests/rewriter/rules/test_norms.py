@@ -43,11 +43,18 @@ def test_skip_norm(ep: object, shape: tuple[int, ...], names: list[str], bias: b
         assert ort.worst(reference, actual[name]) < 1e-6
 
 
-def norm(x_type: ir.DataType = F32, opset: int = 22, outputs: int = 1, **more: float) -> ir.Model:
+def norm(
+    x_type: ir.DataType = F32,
+    opset: int = 22,
+    outputs: int = 1,
+    more: dict[str, float] | None = None,
+) -> ir.Model:
     b = Builder()
     x = b.input("x", x_type, (2, 3, 8))
     scale = b.const("scale", b.rng.standard_normal(8).astype(x_type.numpy()))
-    found = b.node("SimplifiedLayerNormalization", [x, scale], ["y", "inverse"][:outputs], **more)
+    found = b.node(
+        "SimplifiedLayerNormalization", [x, scale], ["y", "inverse"][:outputs], **(more or {})
+    )
     shapes = [(2, 3, 8), (2, 3, 1)]
     return b.model([(v, F32 if i else x_type, shapes[i]) for i, v in enumerate(found)], opset)
 
@@ -55,7 +62,7 @@ def norm(x_type: ir.DataType = F32, opset: int = 22, outputs: int = 1, **more: f
 @pytest.mark.parametrize("opset", [18, 22, 23])
 @pytest.mark.parametrize("more", [{}, {"epsilon": 1e-2}, {"axis": 2}], ids=str)
 def test_norm(opset: int, more: dict[str, float]) -> None:
-    model = norm(opset=opset, **more)
+    model = norm(opset=opset, more=more)
     x = {"x": np.random.default_rng(1).standard_normal((2, 3, 8)).astype(np.float32)}
     expected = ort.run(model, x)["y"]
     report = lower(model, STANDARD)

@@ -1,0 +1,51 @@
+"""The two consoles: results on stdout, progress on stderr, either of which may be closed early."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+class _Pipe(Console):
+    """Leaves a closed pipe to its caller; rich itself would exit with 1, a fault of ours."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # ruff: ignore[misplaced-bare-raise] - called while the error is handled
+
+
+@contextmanager
+def results() -> Generator[Console, None, None]:
+    """The console of results. A reader that leaves early, as ``head`` does, is no error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # names that the terminal's encoding lacks
+    try:
+        yield _Pipe(highlight=False, soft_wrap=True)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard(sys.stdout.fileno())
+
+
+def progress() -> Callable[[str], None]:
+    """Says on stderr what begins; that nobody listens stops no work."""
+    console = _Pipe(stderr=True, highlight=False, soft_wrap=True)
+
+    def say(words: str) -> None:
+        try:
+            console.print(f"{words} ...", style="dim", markup=False)
+        except BrokenPipeError:
+            console.quiet = True
+            _discard(sys.stderr.fileno())
+
+    return say
+
+
+def _discard(descriptor: int) -> None:
+    """Let what Python still holds for a closed pipe go nowhere, instead of failing at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,58 @@
+"""Inputs by role: they have to be legal, and to differ where it matters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rewriter.parity.feeds import Scenario, layout, model_feeds, specified
+from rewriter.passes.fix_dims import fix_dims
+from tests.decoders import decoder
+
+
+def _sizes(**dims: int):  # type: ignore[no-untyped-def]
+    model = decoder()
+    fix_dims(model, dims)
+    return model, layout(model)
+
+
+def test_a_growing_cache_is_full_and_less_than_full() -> None:
+    model, sizes = _sizes(batch=1, seq=1, past=8)
+    assert (sizes.tokens, sizes.total, sizes.capacity) == (1, 9, 8)
+    ones = [int(model_feeds(model, sizes, s)["attention_mask"].sum())
+            for s in sizes.scenarios(0, 2)]  # fmt: skip
+    assert ones == [9, 5, 1]
+
+
+def test_a_prompt_may_be_padded_and_only_its_valid_rows_count() -> None:
+    model, sizes = _sizes(batch=1, seq=8, past=0)
+    scenario = Scenario(0, 3)
+    assert sizes.first_prompt
+    assert model_feeds(model, sizes, scenario)["attention_mask"].tolist() == [[1] * 5 + [0] * 3]
+    logits, present = np.ones((1, 8, 256)), np.ones((1, 2, 8, 16))
+    assert specified("logits", logits, sizes, scenario).shape == (1, 5, 256)
+    assert specified("present.0.key", present, sizes, scenario).shape == (1, 2, 5, 16)
+    assert specified("logits", logits, sizes, Scenario(0, 0)).shape == (1, 8, 256)
+
+
+def test_ids_stay_in_the_vocabulary_and_use_it() -> None:
+    model, sizes = _sizes(batch=4, seq=32, past=0)
+    ids = model_feeds(model, sizes, Scenario(0, 0))["input_ids"]
+    assert ids.min() >= 0
+    assert 128 < ids.max() < 256
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_seeds_repeat_and_differ(seed: int) -> None:
+    model, sizes = _sizes(batch=1, seq=1, past=8)
+    one, same, other = (
+        model_feeds(model, sizes, Scenario(s, 0))["past_key_values.0.key"]
+        for s in (seed, seed, seed + 1)
+    )
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_free_dims_get_numbers_that_agree() -> None:
+    sizes = layout(decoder())
+    assert sizes.shapes["attention_mask"][1] == sizes.tokens + sizes.capacity
