@@ -115,6 +115,7 @@ def _tensor(value: ir.Value, name: str) -> Tensor:
         const=stored is not None,
         uniform=_uniform(stored, name),
         source="" if producer is None else op_of(producer),
+        boundary=value.is_graph_input() or value.is_graph_output(),
     )
 
 
