@@ -28,17 +28,33 @@ class Exit(IntEnum):
 
 @dataclass
 class Parity:
-    """What was compared; a level that was not asked for is empty."""
+    """What was compared; a level that was not asked for is empty.
+
+    Attributes:
+        sites: kinds of sites.
+        model: the whole model.
+        device: the target's runtime.
+        missing: what was asked for and could not be compared; empty if nothing.
+    """
 
     sites: list[SiteParity] = field(default_factory=list)
     model: ModelParity | None = None
     device: tuple[OutputParity, ...] | None = None
+    missing: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Something that could be compared is beyond its tolerance."""
+        compared: list[SiteParity | OutputParity] = [*self.sites, *(self.device or ())]
+        compared += self.model.outputs if self.model is not None else ()
+        return any(one.error is not None and not one.ok for one in compared)
 
     @property
     def ok(self) -> bool:
         """Everything compared is within its tolerance."""
         return (
-            all(site.ok for site in self.sites)
+            not self.missing
+            and all(site.ok for site in self.sites)
             and (self.model is None or self.model.ok)
             and (self.device is None or all(output.ok for output in self.device))
         )
@@ -87,7 +103,7 @@ class GraphOutcome:
 
     def exit(self) -> Exit:
         """The first exit code that applies."""
-        if (self.report.stuck and not self.allow_stuck) or self.unplaced():
+        if (self.report.stuck or self.unplaced()) and not self.allow_stuck:
             return Exit.STUCK
         if self.parity is not None and not self.parity.ok:
             return Exit.PARITY

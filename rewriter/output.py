@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,18 @@ import onnx_ir as ir
 from rewriter.errors import BadInput, OutOfResources, RewriteError
 from rewriter.wellformed import faults
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 
 class Staging:
-    """A folder beside the final one, which becomes it when everything is well.
+    """A folder that is filled out of sight, and becomes the final one when everything is well.
+
+    It lies beside the final folder, or inside where that exists already: a folder that is a mount
+    point, a link or somebody's working directory must stay the folder it is.
 
     Attributes:
         folder: where files are written meanwhile.
-        final: what it will be renamed to.
+        final: where they will be.
     """
 
     def __init__(self, final: Path, folder: Path) -> None:
@@ -35,88 +41,150 @@ class Staging:
             RewriteError: what was read back is not what was written.
         """
         path = self.folder / name
-        with _disk(self.final):
+        with disk(self.final):
             ir.save(model, path, external_data=f"{name}.data", max_workers=2)
         _check_written(path, model)
         return path
 
     def copy(self, companions: Sequence[Path]) -> None:
         """Take tokenizer and configuration files along."""
-        with _disk(self.final):
-            for path in companions:
+        for path in companions:
+            with disk(self.final, path):
                 shutil.copyfile(path, self.folder / path.name)
 
     def publish(self) -> None:
         """Become the final folder."""
-        with _disk(self.final):
-            if self.final.exists():
-                old = Path(tempfile.mkdtemp(prefix=f".{self.final.name}.", dir=self.final.parent))
-                self.final.rename(old / "old")
-                self.folder.rename(self.final)
-                shutil.rmtree(old)
+        with disk(self.final):
+            if self.folder.parent == self.final:
+                _replace_files(self.folder, self.final)
             else:
                 self.folder.rename(self.final)
 
 
 @contextmanager
-def staging(final: Path, *, overwrite: bool) -> Generator[Staging, None, None]:
+def staging(
+    final: Path, *, overwrite: bool, model: Path | None = None
+) -> Generator[Staging, None, None]:
     """A staging folder for an output folder; removed unless it was published.
+
+    Args:
+        final: the output folder.
+        overwrite: it may hold something, which is then replaced.
+        model: the file that is read, so that it is not lost by mistake.
 
     Raises:
         BadInput: the output folder holds something already, or cannot be made.
         OutOfResources: the disk is full.
     """
     final = final.absolute()
-    _check_target(final, overwrite=overwrite)
-    created = _make_parents(final.parent)
+    check_target(final, model, overwrite=overwrite)
+    made: list[Path] = []
     try:
-        with _disk(final):
-            folder = Path(tempfile.mkdtemp(prefix=f".{final.name}.partial-", dir=final.parent))
-            folder.chmod(0o755)
+        with disk(final):
+            folder = _make(final, made)
         try:
             yield Staging(final, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
-        for parent in created:
-            if not any(parent.iterdir()):
+        for parent in reversed(made):
+            if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
 
 
-def _check_target(final: Path, *, overwrite: bool) -> None:
+def check_target(final: Path, model: Path | None = None, *, overwrite: bool) -> None:
+    """Whether an output folder may be written, before any work is done.
+
+    Raises:
+        BadInput: it may not; the message says why.
+    """
+    final = final.absolute()
+    if final.is_symlink() and not final.exists():
+        raise BadInput(f"-o {final}: is a link to nothing; give another folder")
     if final.exists() and not final.is_dir():
-        raise BadInput(f"{final}: is a file; -o names a folder")
-    if final.is_dir() and any(final.iterdir()) and not overwrite:
-        raise BadInput(f"{final}: is not empty; give another folder, or --overwrite to replace it")
-    existing = final
-    while not existing.exists():
-        existing = existing.parent
+        raise BadInput(f"-o {final}: is a file; -o names a folder")
+    existing = next(folder for folder in (final, *final.parents) if folder.exists())
     if not existing.is_dir():
-        raise BadInput(f"{final}: {existing} is a file")
-    if not existing.stat().st_mode & 0o222:  # also for root, whom nothing else stops
-        raise BadInput(f"{final}: {existing} is read-only; give -o a folder that can be written")
+        raise BadInput(f"-o {final}: {existing} is a file; -o names a folder in a folder")
+    if not writable(existing):
+        raise BadInput(f"-o {final}: {existing} is read-only; give a folder that can be written")
+    held = sorted(final.iterdir()) if final.is_dir() else []
+    if held and not overwrite:
+        raise BadInput(
+            f"-o {final}: is not empty; give another folder, or --overwrite to replace it"
+        )
+    _check_expendable(final, held, model)
 
 
-def _make_parents(parent: Path) -> list[Path]:
-    missing = []
-    while not parent.exists():
-        missing.append(parent)
-        parent = parent.parent
-    with _disk(parent):
-        for folder in reversed(missing):
-            folder.mkdir()
-    return missing
+def _check_expendable(final: Path, held: Sequence[Path], model: Path | None) -> None:
+    """Replacing a folder must not lose what no run of ours has put there."""
+    for path in held:
+        if path.is_dir() and not path.is_symlink():
+            raise BadInput(
+                f"-o {final}: holds the folder '{path.name}', which --overwrite would delete; "
+                "give another folder"
+            )
+    if model is None or model.resolve().parent != final.resolve():
+        return
+    others = [p.name for p in held if p.suffix == ".onnx" and p.resolve() != model.resolve()]
+    if others:
+        raise BadInput(
+            f"-o {final}: is the model's own folder, and --overwrite would delete '{others[0]}' "
+            "there; give another folder"
+        )
+
+
+def writable(path: Path) -> bool:
+    """Whether a file or folder can be written; root is held to the mode bits as well."""
+    return bool(path.stat().st_mode & 0o222) and os.access(path, os.W_OK)
+
+
+def _make(final: Path, made: list[Path]) -> Path:
+    """Make the staging folder, and the parents that are missing, which ``made`` notes."""
+    home = final if final.is_dir() else final.parent
+    for parent in reversed([p for p in (home, *home.parents) if not p.exists()]):
+        parent.mkdir()
+        made.append(parent)
+    folder = home / f".rewrite-partial-{secrets.token_hex(4)}"
+    folder.mkdir()
+    return folder
+
+
+def _replace_files(folder: Path, final: Path) -> None:
+    """Swap the files of a folder for those of a folder inside it; on any error all goes back.
+
+    Models leave first and come last: at no moment is there one with another's weights.
+    """
+    aside = final / f".rewrite-replaced-{secrets.token_hex(4)}"
+    aside.mkdir()
+    moves: list[tuple[Path, Path]] = []
+    try:
+        for path in sorted(final.iterdir(), key=lambda p: p.suffix != ".onnx"):
+            if path not in {folder, aside}:
+                moves.append((path, aside / path.name))
+                path.rename(aside / path.name)
+        for path in sorted(folder.iterdir(), key=lambda p: p.suffix == ".onnx"):
+            moves.append((path, final / path.name))
+            path.rename(final / path.name)
+    except BaseException:
+        for source, goal in reversed(moves):
+            if goal.exists() and not source.exists():
+                goal.rename(source)
+        aside.rmdir()
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _check_written(path: Path, model: ir.Model) -> None:
     written = ir.load(path)
     problem = next(faults(written), None)
-    for value in written.graph.initializers.values():
-        tensor = value.const_value
-        if isinstance(tensor, ir.ExternalTensor):
-            end = (tensor.offset or 0) + (tensor.length or 0)
-            if Path(tensor.path).stat().st_size < end:
-                problem = f"'{value.name}' lies past the end of its data file"
+    for graph in written.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor):
+                end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+                if Path(tensor.path).stat().st_size < end:
+                    problem = f"'{value.name}' lies past the end of its data file"
     names = [
         [v.name for v in m.graph.inputs] + [v.name for v in m.graph.outputs]
         for m in (model, written)
@@ -128,10 +196,20 @@ def _check_written(path: Path, model: ir.Model) -> None:
 
 
 @contextmanager
-def _disk(where: Path) -> Generator[None, None, None]:
+def disk(where: Path, source: Path | None = None) -> Generator[None, None, None]:
+    """Turn errors of the file system into ours.
+
+    Args:
+        where: what is written.
+        source: what it is copied from, if it is the likelier culprit.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise OutOfResources(f"{where}: the disk is full; nothing was kept") from None
+        if error.errno in _FULL:
+            raise OutOfResources(
+                f"{where}: the disk is full; nothing was written, make room and run it again"
+            ) from None
+        if source is not None and error.filename == str(source):
+            raise BadInput(f"{source}: cannot be read: {error.strerror or error}") from None
         raise BadInput(f"{where}: cannot be written: {error.strerror or error}") from None

@@ -18,9 +18,10 @@ from rewriter.lowering import lower
 from rewriter.outcome import GraphOutcome, Outcome, Parity
 from rewriter.output import Staging, staging
 from rewriter.parity.domains import Array
-from rewriter.parity.model import Trial, check_device, check_model, trial
+from rewriter.parity.model import ModelParity, Trial, check_device, check_model, trial
+from rewriter.parity.settings import EXACT_TEXT
 from rewriter.parity.sites import check_sites
-from rewriter.passes.fix_dims import Dims, fix_dims
+from rewriter.passes.fix_dims import fix_dims
 from rewriter.placement import Placement, place
 from rewriter.runtime.versions import installed
 
@@ -76,6 +77,7 @@ class Pipeline:
         self._read = read
         self._companions = companions
         self._say = say
+        self._deadline = 0.0
         self.outcome = Outcome(str(settings.model), settings.target)
 
     def run(self) -> Outcome:
@@ -85,18 +87,20 @@ class Pipeline:
             RewriteError: with its exit code; then nothing was written.
         """
         settings = self._settings
+        self._require_runtimes()
         if settings.output is None:
             with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
                 self._steps(Staging(Path(scratch), Path(scratch)))
             return self.outcome
-        with staging(settings.output, overwrite=settings.overwrite) as stage:
+        output, overwrite = settings.output, settings.overwrite
+        with staging(output, overwrite=overwrite, model=settings.model) as stage:
             self._steps(stage)
             graph = self.outcome.graphs[0]
             kept = not graph.report.stuck or settings.allow_stuck
             if kept and (graph.parity is None or graph.parity.ok):
                 stage.copy(self._companions(settings.model))
                 stage.publish()
-                self.outcome.output = str(settings.output)
+                self.outcome.output = str(output)
         return self.outcome
 
     def _steps(self, stage: Staging) -> None:
@@ -106,7 +110,8 @@ class Pipeline:
             self.outcome.weights_before = weight_bytes(model)
         with self._stage("lower", f"rewriting for {settings.target}"):
             dims = fix_dims(model, settings.dims)
-            self._refuse_free(dims)
+            if settings.target.static_only:
+                dims.require_fixed(settings.target.ep)
             report = lower(model, settings.target, disable=settings.disable, allow_stuck=True)
         graph = GraphOutcome("model", "model.onnx", report, dims, allow_stuck=settings.allow_stuck)
         graph.notes += report.notes
@@ -118,76 +123,85 @@ class Pipeline:
             written = stage.write(model, graph.file)
         self._prove(graph, model, written)
 
-    def _refuse_free(self, dims: Dims) -> None:
-        if not dims.free or not self._settings.target.static_only:
-            return
-        lines = [f"  {d.name}: {d.where}; {d.meaning}" for d in dims.free]
-        words = [f"--dim {d.name}={d.proposal}" for d in dims.free]
-        given = [f"--dim {k}={v}" for k, v in self._settings.dims.items()]
-        raise BadInput(
-            f"{self._settings.target.ep} runs fixed shapes only, and these dims are free:\n"
-            + "\n".join(lines)
-            + f"\nfor example: rewrite {self._settings.model} --ep {self._settings.target} "
-            + " ".join([*given, *words])
-        )
+    def _require_runtimes(self) -> None:
+        """Find out before the work that what was asked for cannot be proven here."""
+        level = LEVELS.index(self._settings.parity)
+        if level >= 1 and installed("ort-cpu") is None:
+            raise BadInput(
+                "parity needs ONNX Runtime: pip install 'ep-rewriter[ort]', or give --parity none"
+            )
+        if level == 3 and (why_not := self._unplaceable()):
+            raise BadInput(f"--parity device needs the target's runtime: {why_not}")
 
     # -- proof -----------------------------------------------------------------------------------
 
     def _prove(self, graph: GraphOutcome, model: ir.Model, written: Path) -> None:
         level = LEVELS.index(self._settings.parity)
-        cost = estimate(model)
+        self._deadline = time.perf_counter() + self._settings.budget * 60
         given = trial(model, self._settings.seed) if level >= 2 else None
+        device = given if level == 3 else None
+        why_not = self._unplaceable() or self._too_slow(estimate(model), device)
+        if device is not None and why_not:
+            raise BadInput(f"--parity device needs the target's runtime: {why_not}")
         exact: list[dict[str, Array]] = []
-        with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
-            if level >= 1:
+        if level >= 1:
+            with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
                 exact = self._compare(graph, given, written, Path(scratch))
-        if self._settings.place or level == 3:
-            device = given if level == 3 else None
-            self._place(graph, written, cost, device)
-            if device is not None and graph.placement is not None and graph.parity is not None:
-                graph.parity.device = check_device(model, exact, graph.placement.outputs, device)
+        if not self._settings.place:
+            return
+        if why_not:
+            graph.notes.append(f"placement did not run: {why_not}")
+            return
+        self._place(graph, written, device)
+        if device is not None and graph.parity is not None:
+            self._compare_device(graph, graph.parity, model, exact, device)
+
+    def _left(self) -> float:
+        """Seconds of the budget that are left; a little, so that there is something to stop."""
+        return max(self._deadline - time.perf_counter(), 0.001)
 
     def _compare(
         self, graph: GraphOutcome, given: Trial | None, written: Path, folder: Path
     ) -> list[dict[str, Array]]:
-        if installed("ort-cpu") is None:
-            raise BadInput(
-                "parity needs ONNX Runtime: pip install 'ep-rewriter[ort]', or give --parity none"
-            )
-        limit = self._settings.budget * 60
+        settings = self._settings
         parity = graph.parity = Parity()
         with self._stage("sites", "comparing sites on ONNX Runtime's CPU"):
             parity.sites = check_sites(
-                graph.report.fired, folder, self._settings.seed, time_limit=limit
+                graph.report.fired, folder, settings.seed, time_limit=self._left()
             )
         if given is None:
             return []
         with self._stage("model", "comparing the whole model on ONNX Runtime's CPU"):
-            parity.model, exact = check_model(
-                self._read(self._settings.model),
-                self._settings.model,
-                written,
-                given,
-                folder,
-                limit,
-            )
+            original = self._read(settings.model)
+            try:
+                parity.model, exact = check_model(
+                    original, settings.model, written, given, folder, self._left()
+                )
+            except RuntimeFault as fault:
+                if fault.kind == "memory":
+                    raise OutOfResources(f"comparing {written.name}: {fault}") from None
+                scenarios = tuple(str(s) for s in given.scenarios)
+                note = f"the comparison did not finish: {fault}"
+                parity.model = ModelParity((), False, scenarios, EXACT_TEXT, None, note)
+                return []
         return exact
 
-    def _place(self, graph: GraphOutcome, written: Path, cost: Cost, device: Trial | None) -> None:
-        settings, target = self._settings, self._settings.target
-        why_not = self._unplaceable()
-        minutes = cost.minutes(runs=len(device.feeds) if device else 0)
-        if not why_not and target.ep == "qnn" and minutes > settings.budget:
-            why_not = (
-                f"it would take about {minutes:.0f} minutes in the emulator, more than "
-                f"--budget {settings.budget:g}"
-            )
-        if why_not:
-            graph.notes.append(f"placement did not run: {why_not}")
-            if device is not None:
-                raise BadInput(f"--parity device needs the runtime: {why_not}")
-            return
-        with self._stage("place", f"placing on {target.ep}'s own runtime"):
+    def _compare_device(
+        self,
+        graph: GraphOutcome,
+        parity: Parity,
+        model: ir.Model,
+        exact: list[dict[str, Array]],
+        device: Trial,
+    ) -> None:
+        if graph.placement is not None and exact:
+            parity.device = check_device(model, exact, graph.placement.outputs, device)
+        elif not graph.fault:
+            parity.missing = "the device was not compared"
+            graph.notes.append(f"{parity.missing}: one of the two sides has no outputs")
+
+    def _place(self, graph: GraphOutcome, written: Path, device: Trial | None) -> None:
+        with self._stage("place", f"placing on {self._settings.target.ep}'s own runtime"):
             try:
                 graph.placement = self._placed(written, device)
             except RuntimeFault as fault:
@@ -195,6 +209,8 @@ class Pipeline:
                     raise OutOfResources(f"placing {written.name}: {fault}") from None
                 if fault.kind == "timeout":
                     graph.notes.append(f"placement did not finish: {fault}; raise --budget")
+                elif fault.kind == "missing":
+                    graph.notes.append(f"placement did not run: {fault}")
                 else:
                     graph.fault = str(fault)
 
@@ -205,24 +221,37 @@ class Pipeline:
             ep=settings.target.ep,
             options=settings.target.options,
             python=settings.runtime,
-            time_limit=settings.budget * 60,
+            time_limit=self._left(),
             feeds=device.feeds if device else (),
         )
 
     def _unplaceable(self) -> str:
         """Why the runtime cannot be asked; empty if it can."""
-        target = self._settings.target
+        target, python = self._settings.target, self._settings.runtime
         if target.ep == "onnx-standard":
             return "onnx-standard is no runtime"
-        found = installed(target.ep, self._settings.runtime)
+        found = installed(target.ep, python)
+        if found is None and python is not None:
+            return f"{python} has no runtime of {target.ep}"
         if found is None:
-            return f"no runtime of {target.ep} is installed (pip install 'ep-rewriter[qnn]')"
+            extra = {"ort-cpu": "ort"}.get(target.ep, target.ep)
+            return f"no runtime of {target.ep} is installed (pip install 'ep-rewriter[{extra}]')"
         if found != target.version:
             return (
                 f"{target.ep} {found} is installed, not {target.version} (--runtime PYTHON "
                 "names an environment that has it)"
             )
         return ""
+
+    def _too_slow(self, cost: Cost, device: Trial | None) -> str:
+        """Whether the emulator would take longer than there is; empty if not."""
+        minutes = cost.minutes(runs=len(device.feeds) if device else 0)
+        if self._settings.target.ep != "qnn" or minutes <= self._settings.budget:
+            return ""
+        return (
+            f"it would take about {minutes:.0f} minutes in the emulator, more than "
+            f"--budget {self._settings.budget:g}"
+        )
 
     @contextmanager
     def _stage(self, name: str, words: str) -> Generator[None, None, None]:

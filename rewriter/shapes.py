@@ -43,5 +43,30 @@ class NodeInference:
 
 
 def infer_model(model: ir.Model) -> None:
-    """Infer every value of a model in place; what is declared is only refined, never replaced."""
+    """Infer every value of a model in place.
+
+    Shapes that a file declares inside its graph are not trusted (exporters write wrong ones):
+    they stand only where nothing can be inferred. Those of graph inputs and outputs are refined.
+
+    Raises:
+        inference.OpUsageError: the shapes of some node do not fit together.
+    """
+    inference.registry.collect()
+    declared = {
+        value: value.shape
+        for graph in model.graphs()
+        for node in graph
+        for value in node.outputs
+        if value.shape is not None and not value.is_graph_output() and _inferable(node, model)
+    }
+    for value in declared:
+        value.shape = None
     inference.infer_symbolic_shapes(model, warn_on_missing=False)
+    for value, shape in declared.items():
+        if value.shape is None:
+            value.shape = shape
+
+
+def _inferable(node: ir.Node, model: ir.Model) -> bool:
+    version = model.opset_imports.get(node.domain, 1)
+    return inference.registry.get(node.domain, node.op_type, version=version) is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -96,7 +96,8 @@ def _deserialized(path: Path, proto: onnx.ModelProto) -> ir.Model:
         with _quiet():
             model = ir.from_proto(proto)
         ir.external_data.set_base_dir(model.graph, path.parent)
-        for graph in (*model.graphs(), *model.functions.values()):
+        graphs: list[ir.Graph | ir.Function] = [*model.graphs(), *model.functions.values()]
+        for graph in graphs:
             _load_attributes(graph, path.parent)
             _sort(graph)
     except MemoryError:
@@ -110,7 +111,7 @@ def _deserialized(path: Path, proto: onnx.ModelProto) -> ir.Model:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None, None, None]:
     """Keep onnx_ir from logging what is reported as an error anyway."""
     logger = logging.getLogger("onnx_ir")
     before = logger.level

@@ -10,6 +10,7 @@ from importlib import import_module
 
 from rewriter.cli.arguments import COMMANDS, parse
 from rewriter.errors import BadInput, OutOfResources, RewriteError, RuntimeFault
+from rewriter.report.clean import printable
 
 __all__ = ["main"]
 
@@ -37,35 +38,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             raise
-        message, code = _explained(error)
-        _say(message)
+        lines, code = _explained(error)
+        _say(*lines)
         return code
 
 
-def _explained(error: Exception) -> tuple[str, int]:
+def _explained(error: Exception) -> tuple[list[str], int]:
     """What to say of an error, and the exit code."""
     if isinstance(error, RuntimeFault):
-        return str(error), _OF_FAULT.get(error.kind, _INTERNAL)
+        return [str(error)], _OF_FAULT.get(error.kind, _INTERNAL)
     if isinstance(error, RewriteError):
-        return str(error), error.exit_code
+        lines = error.lines() if hasattr(error, "lines") else [str(error)]
+        return lines, error.exit_code
     if isinstance(error, MemoryError):
-        return "out of memory; nothing was written", OutOfResources.exit_code
+        return ["out of memory; nothing was written"], OutOfResources.exit_code
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         code = OutOfResources.exit_code if error.errno in _FULL else BadInput.exit_code
-        return f"{where}{error.strerror or error}", code
+        return [f"{where}{error.strerror or error}"], code
     kind = type(error).__name__
-    return f"internal error: {kind}: {error} (--debug shows where)", _INTERNAL
+    return [f"internal error: {kind}: {error} (--debug shows where)"], _INTERNAL
 
 
 _OF_FAULT = {"missing": BadInput.exit_code, "memory": OutOfResources.exit_code}
 """Exit codes of faults of a runtime that nothing made part of the report."""
 
 
-def _say(message: str) -> None:
-    """Print an error. Names come from files: what is no text must not reach the terminal."""
-    clean = "".join(c if c == "\n" or c.isprintable() else ascii(c)[1:-1] for c in message)
+def _say(*lines: str) -> None:
+    """Print an error, which is one line unless there is a list to give."""
     try:
-        print(f"rewrite: {clean}", file=sys.stderr)  # ruff: ignore[print] - the one place that prints
+        print("rewrite:", "\n".join(map(printable, lines)), file=sys.stderr)  # ruff: ignore[print] - the one place that prints
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

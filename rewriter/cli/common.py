@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,12 @@ def target_of(options: argparse.Namespace) -> Target:
     chosen = version or _installed_version(name, runtime)
     _named("ep", f"{name}@{chosen}" if chosen else name, lambda: target(name, chosen))
     for path in options.rows:
-        _named("rows", str(path), lambda path=path: target(name, chosen, rows=[path]))
-    for option in ("legal", "illegal"):
-        for text in getattr(options, option):
-            _named(option, text, lambda given={option: [text]}: target(name, chosen, **given))
-    return target(
-        name, chosen, rows=options.rows, legal=options.legal, illegal=options.illegal
-    )
+        _named("rows", str(path), partial(target, name, chosen, rows=[path]))
+    for text in options.legal:
+        _named("legal", text, partial(target, name, chosen, legal=[text]))
+    for text in options.illegal:
+        _named("illegal", text, partial(target, name, chosen, illegal=[text]))
+    return target(name, chosen, rows=options.rows, legal=options.legal, illegal=options.illegal)
 
 
 def _named(option: str, text: str, make: Callable[[], Target]) -> None:
@@ -101,8 +101,8 @@ def ready_command(options: argparse.Namespace) -> Generator[None, None, None]:
     try:
         yield
     except FreeDims as error:
-        command = _quoted(["rewrite", *options.words, *error.words()])
-        raise BadInput(f"{error}\nfor example: {command}") from None
+        error.command = _quoted(["rewrite", *options.words, *error.words()])
+        raise
 
 
 def _quoted(words: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ class _Pipe(Console):
     """Leaves a closed pipe to its caller; rich itself would exit with 1, a fault of ours."""
 
     def on_broken_pipe(self) -> None:
-        raise  # ruff: ignore[misplaced-bare-raise] - called while the error is handled
+        raise  # called while the error is handled
 
 
 @contextmanager

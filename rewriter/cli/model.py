@@ -58,7 +58,5 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _rewritten(settings: Settings) -> Outcome:
     readers = frontends()
-    pipeline = Pipeline(
-        settings, read=readers.read, companions=readers.companions, say=progress()
-    )
+    pipeline = Pipeline(settings, read=readers.read, companions=readers.companions, say=progress())
     return pipeline.run()

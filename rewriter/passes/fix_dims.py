@@ -48,7 +48,7 @@ _SYMBOLS = {
     "max": {"max", "max_seq_len", "max_sequence_length", "max_length"},
 }
 _COMPUTING = frozenset({"batch", "seq", "total", "max"})
-"""Roles whose dim is at least 1: with 0 there is nothing to compute. A past of 0 is a first call."""
+"""Roles whose dim is at least 1: with 0 there is nothing to compute (0 past is a first call)."""
 
 _ENCODER_TOKENS = 128
 """Tokens to propose where there is no cache, so that a call holds a whole text."""
@@ -76,14 +76,22 @@ class FreeDims(BadInput):
 
     Attributes:
         free: the dims.
+        command: a command line that fixes them, if whoever asks has one.
     """
 
     def __init__(self, ep: str, free: Iterable[FreeDim]) -> None:
+        super().__init__(f"{ep} runs fixed shapes only, and these dims are free:")
         self.free = tuple(free)
-        lines = [f"  {d.name}: {d.where}; {d.meaning}" for d in self.free]
-        super().__init__(
-            "\n".join([f"{ep} runs fixed shapes only, and these dims are free:", *lines])
-        )
+        self.command = ""
+
+    def lines(self) -> list[str]:
+        """The message, which is one line per dim."""
+        listed = [f"  {d.name}: {d.where}; {d.meaning}" for d in self.free]
+        example = [f"for example: {self.command}"] if self.command else []
+        return [*map(str, self.args), *listed, *example]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
     def words(self) -> list[str]:
         """Options that fix all of them, with the values proposed."""
@@ -281,9 +289,8 @@ def _remembered(model: ir.Model) -> dict[str, int]:
 def _derive_sums(model: ir.Model, dims: Dims) -> None:
     """Symbols such as ``past + seq``: the sum from its terms, or the last term from the rest."""
     sums = {s: _plain(s).split("+") for s in _symbols(model) if "+" in s}
-    progress = True
-    while progress:
-        progress = any([_derive_sum(symbol, terms, dims) for symbol, terms in sums.items()])
+    while any(_derive_sum(symbol, terms, dims) for symbol, terms in sums.items()):
+        pass
 
 
 def _derive_sum(symbol: str, terms: list[str], dims: Dims) -> bool:
