@@ -6,6 +6,7 @@
 
 from capabilities.forms import Form, term
 from capabilities.model import Facts, Judgement, Row, Target, Tensor, Verdict
+from capabilities.records import Record, evidence_of, records
 from capabilities.table import BadRow, parse_rows, read_rows
 from capabilities.targets import EP, UnknownTarget, eps, register, target
 from capabilities.versions import VersionRange, parse_version
@@ -16,6 +17,7 @@ __all__ = [
     "Facts",
     "Form",
     "Judgement",
+    "Record",
     "Row",
     "Target",
     "Tensor",
@@ -23,9 +25,11 @@ __all__ = [
     "Verdict",
     "VersionRange",
     "eps",
+    "evidence_of",
     "parse_rows",
     "parse_version",
     "read_rows",
+    "records",
     "register",
     "target",
     "term",

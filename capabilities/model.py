@@ -101,6 +101,12 @@ class Row:
     why: str
     evidence: tuple[str, ...]
 
+    @property
+    def kind(self) -> str:
+        """The strongest kind of its evidence: ``measured``, ``declared`` or ``reported``."""
+        kinds = {source.partition(":")[0] for source in self.evidence}
+        return next((k for k in ("measured", "declared", "reported") if k in kinds), "reported")
+
     def holds(self, facts: Facts) -> bool:
         """Whether this row is about the unit."""
         return self.form.holds(facts)
@@ -111,10 +117,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict with the row it rests on (no row: unknown)."""
+    """A verdict with the row it rests on (no row: unknown).
+
+    Attributes:
+        verdict: what holds.
+        row: why.
+        doubts: reports of others that say worse; they never overrule a measurement.
+    """
 
     verdict: Verdict
     row: Row | None = None
+    doubts: tuple[Row, ...] = ()
 
     @property
     def form(self) -> str:
@@ -158,13 +171,22 @@ class Target:
     def judge(self, facts: Facts) -> Judgement:
         """The verdict on a unit: the worst of the rows that hold, the user's rows first.
 
-        Of two equally bad rows the one about the op itself is named, not a wildcard.
+        Of two equally bad rows the one about the op itself is named, not a wildcard. Rows that
+        stand on reports alone decide only where nothing was measured; else they are doubts.
         """
         for rows in (self.overrides, self.rows_of(facts.op)):
             held = [r for r in rows if _names(r.op, facts.op) and r.holds(facts)]
+            firm = [row for row in held if row.kind != "reported"]
             if held:
-                worst = max(held, key=lambda row: (_SEVERITY[row.verdict], row.op == facts.op))
-                return Judgement(worst.verdict, worst)
+                worst = max(
+                    firm or held, key=lambda row: (_SEVERITY[row.verdict], row.op == facts.op)
+                )
+                doubts = tuple(
+                    row
+                    for row in held
+                    if row not in firm and _SEVERITY[row.verdict] > _SEVERITY[worst.verdict]
+                )
+                return Judgement(worst.verdict, worst, doubts)
         return Judgement(Verdict.UNKNOWN)
 
     def rows_of(self, op: str) -> tuple[Row, ...]:

@@ -6,12 +6,12 @@ first, then lowering; each replacement is built on a tape and committed whole or
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from capabilities import Judgement, Target, Verdict
+from capabilities import Judgement, Row, Target, Verdict
 from rewriter.attempt import RuleError, attempt
 from rewriter.commit import Commit
 from rewriter.facts import facts_of, op_of
@@ -55,6 +55,7 @@ class Engine:
         self._disabled = disabled
         self._keep_sites = keep_sites
         self._signatures: set[str] = set()
+        self._doubts: Counter[Row] = Counter()
         self._left: defaultdict[ir.Node, list[Refused]] = defaultdict(list)
         names = names_in(model.graph)
         self._spaces = {id(graph): Workspace(graph, names) for graph in self._graphs()}
@@ -69,6 +70,11 @@ class Engine:
         for graph in self._graphs():
             self._lower(graph)
         self._tidy()
+        self.report.notes += [
+            f"doubt: {row.op} [{row.form}] x {count}: {row.why} ({', '.join(row.evidence)}); "
+            "measured otherwise, and kept"
+            for row, count in self._doubts.items()
+        ]
         self.report.ops_after = count_ops(self._nodes())
         return self.report
 
@@ -120,10 +126,24 @@ class Engine:
             judgement = self._judge(node, self._imports(graph))
             if judgement.verdict is Verdict.UNKNOWN:
                 self.report.unknown.append((node.name or "", op_of(node)))
-            if judgement.verdict not in _BAD:
-                continue
-            built = self._replace(node, judgement, graph)
-            waiting.extendleft(reversed(built))
+            if judgement.doubts:
+                waiting.extendleft(reversed(self._doubted(node, judgement, graph)))
+            elif judgement.verdict in _BAD:
+                waiting.extendleft(reversed(self._replace(node, judgement, graph)))
+
+    def _doubted(
+        self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function
+    ) -> Sequence[ir.Node]:
+        """Replace a form that others report as bad, where that is free; else only say so."""
+        doubt = judgement.doubts[0]
+        facts = facts_of(node, self._imports(graph), self.target.options)
+        for rule in self._rules.lowering(op_of(node)):
+            if rule.free and rule.name not in self._disabled and rule.form.holds(facts):
+                built = self._attempt(rule, node, str(doubt.form), graph)
+                if isinstance(built, list):
+                    return built
+        self._doubts[doubt] += 1
+        return []
 
     def _replace(
         self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function

@@ -70,6 +70,7 @@ class Rule:
             reference value, in the model's own precision on ORT CPU.
         order: lower is tried first among the rules of one op.
         opset: lowest ai.onnx opset at which what it builds exists.
+        free: it is exact and costs nothing, so it also takes forms that are only in doubt.
         pattern: for a fusion, the pattern as a function over onnxscript's pattern builder.
         source: where it is defined.
     """
@@ -82,6 +83,7 @@ class Rule:
     tolerance: float
     order: int
     opset: int
+    free: bool
     pattern: Callable[..., Any] | None
     source: str
 
@@ -89,6 +91,10 @@ class Rule:
     def about(self) -> str:
         """First line of the function's docstring."""
         return (self.build.__doc__ or "").strip().partition("\n")[0]
+
+    def has_in_pattern(self, op: str) -> bool:
+        """Whether a fusion's pattern has an op, by its type."""
+        return self.pattern is not None and op.rpartition("::")[2] in self.pattern.__code__.co_names
 
 
 class Registry:
@@ -130,6 +136,12 @@ class Registry:
         """Fusions whose pattern ends in an op."""
         return self._fusing.get(op, ())
 
+    def raising(self, op: str) -> list[Rule]:
+        """Fusions that have an op in their pattern."""
+        return [
+            rule for rules in self._fusing.values() for rule in rules if rule.has_in_pattern(op)
+        ]
+
     def __iter__(self) -> Iterator[Rule]:
         return iter(sorted(self._names.values(), key=lambda r: (r.op, r.order, r.name)))
 
@@ -159,6 +171,7 @@ def _decorator(
             tolerance=given["tolerance"],
             order=given["order"],
             opset=given["opset"],
+            free=given.get("free", False),
             pattern=pattern,
             source=f"{path}:{build.__code__.co_firstlineno}",
         )
@@ -176,6 +189,7 @@ def lowers(
     tolerance: float = 1e-5,
     order: int = 0,
     opset: int = 1,
+    free: bool = False,
     name: str = "",
     into: Registry | None = None,
 ) -> Callable[[Build], Build]:
@@ -189,6 +203,7 @@ def lowers(
         tolerance=tolerance,
         order=order,
         opset=opset,
+        free=free,
         name=name,
     )
 

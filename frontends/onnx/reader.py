@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
+from frontends.onnx.damage import check_damage
 from frontends.onnx.tensors import check_tensors
 from rewriter.errors import BadInput, OutOfResources
 from rewriter.wellformed import faults
@@ -37,6 +38,7 @@ def read_onnx(path: Path) -> ir.Model:
     """
     proto = _parsed(path)
     _check_parts(path, proto)
+    check_damage(path, proto)
     check_tensors(path, proto)
     model = _deserialized(path, proto)
     _check_graph(path, model)
@@ -163,6 +165,9 @@ def _check_graph(path: Path, model: ir.Model) -> None:
                 f"{path}: the input '{value.name}' has the shape {value.shape}; a dim is a number "
                 "from 0 or a name"
             )
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.type is not None and value.dtype == ir.DataType.UNDEFINED:
+            raise BadInput(f"{path}: '{value.name}' has no element type; export it again")
     found = next(faults(model), None)
     if found:
         raise BadInput(f"{path}: {found}; export it again")

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from tempfile import gettempdir
 
 from rewriter.cli.arguments import COMMANDS, parse
 from rewriter.errors import BadInput, OutOfResources, RewriteError, RuntimeFault
@@ -53,11 +54,19 @@ def _explained(error: Exception) -> tuple[list[str], int]:
     if isinstance(error, MemoryError):
         return ["out of memory; nothing was written"], OutOfResources.exit_code
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        code = OutOfResources.exit_code if error.errno in _FULL else BadInput.exit_code
-        return [f"{where}{error.strerror or error}"], code
+        return _explained_os(error)
     kind = type(error).__name__
     return [f"internal error: {kind}: {error} (--debug shows where)"], _INTERNAL
+
+
+def _explained_os(error: OSError) -> tuple[list[str], int]:
+    """Files of ours have their own words already; this is the temporary folder, or a pipe."""
+    if error.errno in _FULL:
+        where = error.filename or f"the temporary folder, {gettempdir()}, or where output goes"
+        words = f"no space is left in {where}; make room and run it again"
+        return [words], OutOfResources.exit_code
+    where = f"{error.filename}: " if error.filename else ""
+    return [f"{where}{error.strerror or error}"], BadInput.exit_code
 
 
 _OF_FAULT = {"missing": BadInput.exit_code, "memory": OutOfResources.exit_code}

@@ -22,6 +22,8 @@ class Command:
 COMMANDS = {
     "model": Command("rewriter.cli.model", "rewrite a model for an EP (the default)"),
     "plan": Command("rewriter.cli.plan", "what would happen, and what cannot; changes nothing"),
+    "explain": Command("rewriter.cli.explain", "why an op or a node is where it is"),
+    "matrix": Command("rewriter.cli.matrix", "op and form against EP and version"),
 }
 
 _EPILOG = """\
@@ -29,6 +31,8 @@ examples:
   rewrite llama.onnx --ep qnn --dim batch=1 --dim seq=1 --dim past=128 -o llama-qnn/
   rewrite llama.onnx --ep onnx-standard -o llama-std/
   rewrite plan llama.onnx --ep qnn@2.4.0 --dim batch=1 --dim seq=1 --dim past=128
+  rewrite explain RotaryEmbedding --ep qnn@2.6.0
+  rewrite matrix --ep qnn --op MatMulNBits
 
 exit codes (first that applies): 1 internal error, 2 bad usage or input, 6 memory or disk,
   3 nodes are stuck or unknown, 4 parity failed, 5 table and runtime disagree, 0 good
@@ -76,12 +80,26 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"rewrite {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an internal error is")
-    parser.add_argument("model", type=Path, help="model file, or a folder that holds one")
+    if command == "matrix":
+        _matrix(parser)
+        return parser
+    if command == "explain":
+        parser.add_argument("what", help="OP, domain::OP, or MODEL:NODE")
+    else:
+        parser.add_argument("model", type=Path, help="model file, or a folder that holds one")
     _target(parser)
     if command == "model":
         _output(parser)
         _proof(parser)
     return parser
+
+
+def _matrix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ep", action="append", default=[], metavar="EP", help="only this EP")
+    parser.add_argument("--op", default="", help="only this op, by its type")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="as JSON")
+    shape.add_argument("--markdown", action="store_true", help="as the page capabilities/README.md")
 
 
 def _target(parser: argparse.ArgumentParser) -> None:

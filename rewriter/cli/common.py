@@ -42,7 +42,8 @@ def target_of(options: argparse.Namespace) -> Target:
         raise BadInput(f"--ep {options.ep}: the version is missing after '@'")
     runtime = getattr(options, "runtime", None)
     _named("ep", options.ep, lambda: target(name, version or None))
-    chosen = version or _installed_version(name, runtime)
+    found = _installed_version(name, runtime)
+    chosen = version or found
     _named("ep", f"{name}@{chosen}" if chosen else name, lambda: target(name, chosen))
     for path in options.rows:
         _named("rows", str(path), partial(target, name, chosen, rows=[path]))

@@ -21,13 +21,14 @@ class _Pipe(Console):
 @contextmanager
 def results() -> Generator[Console, None, None]:
     """The console of results. A reader that leaves early, as ``head`` does, is no error."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # names that the terminal's encoding lacks
+    stream = sys.stdout or io.StringIO()  # there is none where it was closed from the start
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")  # names that the terminal's encoding lacks
     try:
-        yield _Pipe(highlight=False, soft_wrap=True)
-        sys.stdout.flush()
+        yield _Pipe(file=stream, highlight=False, soft_wrap=True)
+        stream.flush()
     except BrokenPipeError:
-        _discard(sys.stdout.fileno())
+        _discard(stream.fileno())
 
 
 def progress() -> Callable[[str], None]:

@@ -151,6 +151,7 @@ def fix_dims(model: ir.Model, asked: Mapping[str, int]) -> Dims:
     if _derive_heads(model, dims):
         _apply(model, dims.values())
         _infer(model, dims)
+    _check_caches(model)
     _check_declared(model, dims)
     dims.free = _free_dims(model, dims, places, roles)
     known = dims.values()
@@ -175,13 +176,15 @@ def _places(model: ir.Model) -> dict[str, list[tuple[str, int]]]:
     for value in model.graph.inputs:
         if value.shape is None or value.is_initializer():
             continue
-        for axis, dim in enumerate(value.shape):
-            if isinstance(dim, int):
-                continue
-            if dim.value is None:
-                value.shape[axis] = f"{value.name}:{axis}"
-            symbol = str(value.shape[axis])
-            found.setdefault(symbol, []).append((value.name or "", axis))
+        named = [
+            dim if isinstance(dim, int) else dim.value or f"{value.name}:{axis}"
+            for axis, dim in enumerate(value.shape)
+        ]
+        if any(not isinstance(dim, int) and dim.value is None for dim in value.shape):
+            value.shape = ir.Shape(named)
+        for axis, dim in enumerate(named):
+            if isinstance(dim, str):
+                found.setdefault(dim, []).append((value.name or "", axis))
     return found
 
 
@@ -390,6 +393,32 @@ def _check_rotary(model: ir.Model, dims: Dims, roles: Mapping[str, str]) -> None
             f"--dim: a sequence of {total} ({given}) is longer than the rotary table '{rows[1]}', "
             f"which has {rows[0]} rows; give a shorter past or seq"
         )
+
+
+def _check_caches(model: ir.Model) -> None:
+    """The caches of an attention have its heads, and keys and values the same shape."""
+    for node in _attentions(model):
+        queries, heads = _integer(node, "num_heads"), _integer(node, "kv_num_heads")
+        if heads < 1 or queries < 1 or queries % heads:
+            raise BadInput(
+                f"node '{node.name}' has {queries} heads over {heads} heads of its cache; "
+                "export it again"
+            )
+        caches = [v for v in node.inputs[3:5] if v is not None and present(v)]
+        shapes = [dims_of(value) for value in caches]
+        for value, dims in zip(caches, shapes, strict=True):
+            if dims is None:
+                continue
+            if len(dims) != 4 or (dims[1] is not None and dims[1] != heads):
+                raise BadInput(
+                    f"the cache '{value.name}' of node '{node.name}' has the shape {value.shape}, "
+                    f"where (batch, {heads}, past, head size) is needed; export it again"
+                )
+        if len(shapes) == 2 and None not in shapes and shapes[0] != shapes[1]:
+            raise BadInput(
+                f"the caches of node '{node.name}' differ: '{caches[0].name}' is "
+                f"{caches[0].shape}, '{caches[1].name}' {caches[1].shape}; export it again"
+            )
 
 
 def _infer(model: ir.Model, dims: Dims) -> None:
