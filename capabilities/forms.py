@@ -220,6 +220,12 @@ def _activations(facts: Facts, match: re.Match[str]) -> bool:
     return facts.activations in match["dtypes"].split("/")
 
 
+@term(r"of positions")
+def _of_positions(facts: Facts, _match: re.Match[str]) -> bool:
+    """Angles that are integers times constants: rotary tables computed at run time."""
+    return facts.of_positions
+
+
 @term(r"last axis")
 def _last_axis(facts: Facts, _match: re.Match[str]) -> bool:
     """The ``axis`` attribute names the last axis of the first input."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +12,13 @@ from rewriter.errors import BadInput
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["companions", "read"]
+__all__ = ["companions", "model_file", "read"]
 
-_COMPANIONS = (".json", ".txt", ".jinja", ".model", ".tiktoken")
-"""Endings of tokenizer and configuration files, which go with a model."""
+_COMPANIONS = re.compile(
+    r".*(config|token|vocab|merges|chat_template|processor).*\.(json|txt)"
+    r"|.*\.(jinja|model|tiktoken)"
+)
+"""Tokenizer and configuration files, which go with a model; notes and reports do not."""
 
 
 def _onnx(path: Path) -> ir.Model:
@@ -35,35 +39,43 @@ def read(path: str | Path) -> ir.Model:
     Raises:
         BadInput: there is no such file, no reader for it, or it cannot be used as it is.
     """
-    return _READERS[_suffix(model_file(path))](model_file(path))
+    found = model_file(path)
+    return _READERS[found.suffix.lower()](found)
 
 
 def model_file(path: str | Path) -> Path:
     """The file to read: the path itself, or the one model in a folder.
 
     Raises:
-        BadInput: nothing is there, or more than one model.
+        BadInput: nothing is there, more than one model, or nothing that can be read.
     """
     found = Path(path)
+    if found.is_dir():
+        return _only_model(found)
     if not found.exists():
         raise BadInput(f"{found}: there is no such file")
-    if not found.is_dir():
-        return found
-    models = sorted(p for p in found.iterdir() if p.suffix in _READERS)
+    if found.suffix.lower() not in _READERS:
+        raise BadInput(
+            f"{found}: no reader for '{found.suffix}' files; this version reads {_known()}"
+        )
+    return found
+
+
+def _only_model(folder: Path) -> Path:
+    models = sorted(p for p in folder.iterdir() if p.suffix.lower() in _READERS and p.is_file())
     if len(models) == 1:
         return models[0]
-    names = ", ".join(p.name for p in models) or "none"
-    raise BadInput(f"{found}: name one model file of this folder; it holds {names}")
+    if not models:
+        raise BadInput(f"{folder}: this folder holds no model; this version reads {_known()}")
+    names = ", ".join(p.name for p in models)
+    raise BadInput(f"{folder}: this folder holds {len(models)} models, name one: {names}")
+
+
+def _known() -> str:
+    return ", ".join(sorted(_READERS))
 
 
 def companions(path: str | Path) -> list[Path]:
     """Tokenizer and configuration files that lie beside a model."""
     folder = model_file(path).parent
-    return sorted(p for p in folder.iterdir() if p.is_file() and p.suffix in _COMPANIONS)
-
-
-def _suffix(path: Path) -> str:
-    if path.suffix in _READERS:
-        return path.suffix
-    known = ", ".join(sorted(_READERS))
-    raise BadInput(f"{path}: no reader for '{path.suffix}' files; this version reads {known}")
+    return sorted(p for p in folder.iterdir() if p.is_file() and _COMPANIONS.fullmatch(p.name))

@@ -67,6 +67,7 @@ class Commit:
         outputs: Sequence[ir.Value | None],
         replaced: Sequence[ir.Node],
     ) -> None:
+        self.notes = tuple(tape.notes)
         self._rule = rule
         self._root = site.node
         self._tape = tape

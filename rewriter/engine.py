@@ -193,6 +193,7 @@ class Engine:
         if isinstance(graph, ir.Graph):
             self.model.opset_imports[""] = imports.get("", 1)
         self.report.fired.append(self._fired(rule, node, form, commit))
+        self.report.notes += [note for note in commit.notes if note not in self.report.notes]
         return commit.apply(space, meta={CHAIN: chain})
 
     def _imports_for(self, rule: Rule, graph: ir.Graph | ir.Function) -> dict[str, int]:

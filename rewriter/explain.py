@@ -11,10 +11,9 @@ from capabilities import EP, Judgement, Record, Row, Target, Verdict, eps, evide
 from rewriter.errors import BadInput
 from rewriter.facts import facts_of, op_of
 from rewriter.lowering import plan
-from rewriter.passes.fold_shapes import FoldShapes
+from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.refusals import refusals_of
 from rewriter.rule import Registry, Rule, registry
-from rewriter.shapes import infer_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +179,7 @@ def explain_node(model: ir.Model, name: str, on: Target) -> NodeExplanation:
     Raises:
         BadInput: there is no such node.
     """
-    infer_model(model)
-    FoldShapes()(model)
+    settle_shapes(model)
     nodes = {node.name: node for graph in model.graphs() for node in graph}
     if name not in nodes:
         near = [n for n in nodes if n and name.lower() in n.lower()][:5]

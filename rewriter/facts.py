@@ -83,6 +83,7 @@ def facts_of(
         outputs=outputs,
         standard=schema.standard,
         activations=_activations(node) if op == "DequantizeLinear" else "",
+        of_positions=op in {"Cos", "Sin"} and position_source(node) is not None,
         options=options or {},
     )
 
@@ -127,6 +128,45 @@ def _uniform(stored: ir.TensorProtocol | None, name: str) -> float | None:
     array = stored.numpy()
     first = array.reshape(-1)[0]
     return float(first) if bool(np.all(array == first)) else None
+
+
+_LAYOUT = frozenset({
+    "Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
+})  # fmt: skip
+_AFFINE = frozenset({"Add", "Div", "MatMul", "Mul", "Sub"})
+
+
+def position_source(node: ir.Node) -> ir.Value | None:
+    """The integers that the input of a node is an affine function of, if it is one.
+
+    Walks up through layout ops, casts, and products and sums with constants, to the Cast that
+    turns integers into floats.
+    """
+    found = _sources(node.inputs[0])
+    return found.pop() if found is not None and len(found) == 1 else None
+
+
+def _sources(value: ir.Value | None) -> set[ir.Value] | None:
+    """The integers a float value comes from; empty for constants, ``None`` for anything else."""
+    if value is None or constant(value) is not None:
+        return set()
+    producer = value.producer()
+    if producer is None or op_of(producer) not in _LAYOUT | _AFFINE:
+        return None
+    first = producer.inputs[0]
+    if producer.op_type == "Cast" and first is not None and _integer(first):
+        return {first}
+    found: set[ir.Value] = set()
+    for given in producer.inputs:
+        above = _sources(given)
+        if above is None:
+            return None
+        found |= above
+    return found
+
+
+def _integer(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_integer()
 
 
 def _activations(node: ir.Node) -> str:

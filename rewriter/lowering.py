@@ -9,11 +9,10 @@ import onnx_ir as ir
 from capabilities import Target
 from rewriter.engine import Engine
 from rewriter.errors import BadInput, RewriteError
-from rewriter.passes.fold_shapes import FoldShapes
+from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.passes.present_shapes import correct_present_shapes
 from rewriter.record import Report
 from rewriter.rule import Registry, registry
-from rewriter.shapes import infer_model
 
 Interface = list[tuple[str | None, ir.DataType | None, str]]
 
@@ -102,13 +101,12 @@ def _run(
     *,
     keep_sites: bool,
 ) -> Report:
-    infer_model(model)
-    FoldShapes()(model)
+    settle_shapes(model)
     notes = correct_present_shapes(model)
     interface = _interface(model)
     engine = Engine(model, target, rules, disabled=disabled, keep_sites=keep_sites)
     report = engine.run()
-    report.notes.extend(notes)
+    report.notes = notes + report.notes
     after = _interface(model)
     if after != interface:
         raise RewriteError(f"inputs and outputs changed from {interface} to {after}")

@@ -63,6 +63,7 @@ class Tape:
     def __init__(self, space: Workspace, site_name: str, imports: Mapping[str, int]) -> None:
         self.nodes: list[ir.Node] = []
         self.constants: list[ir.Value] = []
+        self.notes: list[str] = []
         self._space = space
         self._infer = NodeInference(imports)
         self._site = site_name
@@ -121,6 +122,10 @@ class Tape:
     def weight(self, key: Hashable, tensor: ir.TensorProtocol, name: str) -> ir.Value:
         """A constant that is stored once for a key, and not read before it is saved."""
         return self._constant(key, tensor, name)
+
+    def note(self, sentence: str) -> None:
+        """Something the person should know of this site; equal sentences are reported once."""
+        self.notes.append(sentence)
 
     def once(self, key: Hashable, build: Callable[[], T]) -> T:
         """What the sites of a graph share: built by the first, reused by the others."""

@@ -50,6 +50,26 @@ def _valid_rows(name: str, array: Array, feeds: Mapping[str, Array]) -> Array:
     return array[:, :, : int(feeds["seqlens_k"].min()) + 1]
 
 
+def _draw_positions(
+    shapes: Mapping[str, tuple[int, ...]], _constants: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """``position_ids`` within the table, its last row included; one number is the first token's."""
+    if "position_ids" not in shapes:
+        return {}
+    wanted, rows = shapes["position_ids"], shapes["cos_cache"][0]
+    x = shapes.get("input") or shapes["X"]
+    last = rows - (x[-2] if len(wanted) < 2 else 1)
+    positions = np.array(np.random.default_rng(seed).integers(0, last + 1, wanted))
+    positions.reshape(-1)[:1] = last if seed % 2 else 0
+    return {"position_ids": positions}
+
+
+def _everything(_name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
+    return array
+
+
 DOMAINS: dict[str, Domain] = {
-    "com.microsoft::GroupQueryAttention": Domain(_draw_lengths, _valid_rows)
+    "RotaryEmbedding": Domain(_draw_positions, _everything),
+    "com.microsoft::GroupQueryAttention": Domain(_draw_lengths, _valid_rows),
+    "com.microsoft::RotaryEmbedding": Domain(_draw_positions, _everything),
 }

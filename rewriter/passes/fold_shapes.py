@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from rewriter.facts import constant, dims_of, present
+from rewriter.shapes import infer_model
 
 _FOLDED = frozenset({
     "Abs", "Add", "And", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
@@ -24,6 +25,13 @@ _FOLDED = frozenset({
 _INTEGER = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 _MOST = 1024
 """Elements of a value that is still shape arithmetic."""
+
+
+def settle_shapes(model: ir.Model) -> None:
+    """Infer and fold by turns until nothing folds: a folded shape makes others known."""
+    infer_model(model)
+    while FoldShapes()(model).modified:
+        infer_model(model)
 
 
 class FoldShapes(InPlacePass):

@@ -84,8 +84,10 @@ def _rotated(
     cos, sin = (None if t is None else rope.table_rows(op, t, where) for t in tables)
     if cos is None or sin is None:
         site.refuse("do_rotary=1 without cos_cache and sin_cache")
-    site.require(not interleaved, "rotary_interleaved=1 is not handled")
-    return rope.rotate(op, query, cos, sin), rope.rotate(op, key, cos, sin)
+    return (
+        rope.rotate(op, query, cos, sin, interleaved=interleaved),
+        rope.rotate(op, key, cos, sin, interleaved=interleaved),
+    )
 
 
 @lowers(

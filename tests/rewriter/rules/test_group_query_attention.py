@@ -145,6 +145,16 @@ def test_equals_the_kernel(case: Case) -> None:
             assert ort.worst(expected[name][rows], actual[name][rows]) < 2e-6
 
 
+def test_neighbours_are_rotated_where_the_node_says_interleaved() -> None:
+    for case in (CASES[0], CASES[5], CASES[15]):
+        model = node(case, rotary_interleaved=1)
+        given = feeds(model, case)
+        expected = ort.run(model, given)
+        lower(model, QNN)
+        actual = ort.run(model, given)
+        assert ort.worst(expected["y"], actual["y"]) < 2e-6
+
+
 def test_right_padding_of_a_prompt_does_not_reach_its_valid_rows() -> None:
     case = Case("short prompt", tokens=8, capacity=0, total=8, valid=(5,))
     model = node(case)
@@ -243,7 +253,6 @@ def _with(case: Case, **more: object) -> ir.Model:
     [
         ({"softcap": 30.0}, "softcap is not handled"),
         ({"smooth_softmax": 1}, "smooth_softmax=1 is not handled"),
-        ({"rotary_interleaved": 1}, "rotary_interleaved=1 is not handled"),
         ({"sliding_window_cache": 1}, "sliding_window_cache=1 is not handled"),
         ({"k_quant_type": "PER_TENSOR"}, "k_quant_type=PER_TENSOR is not handled"),
         ({"causal": 0}, "causal=0 is not handled"),
