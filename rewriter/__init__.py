@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rewriter.explanation import explain
+    from rewriter.interop import Lower
     from rewriter.lowering import Stuck, lower, plan
 
 __version__ = "0.1.0"

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rewriter.cli.common import dims_of, frontends, target_of
-from rewriter.explain import explain, explain_node
+from rewriter.explanation import explain, explain_node
 from rewriter.passes.fix_dims import fix_dims
 from rewriter.report.explained import show_explanation, show_node
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from capabilities import Target
-from rewriter.explain import Evidence, Explanation, NodeExplanation
+from rewriter.explanation import Evidence, Explanation, NodeExplanation
 from rewriter.matrix import VERDICTS, Matrix
 
 _STYLE = {"legal": "green", "illegal": "red", "wrong": "bold red", "unknown": "yellow"}

@@ -11,7 +11,7 @@ import capabilities
 from capabilities import eps, target
 from rewriter.cli import main
 from rewriter.deadends import dead_ends
-from rewriter.explain import explain
+from rewriter.explanation import explain
 from rewriter.matrix import matrices
 from rewriter.refusals import refusals_of
 from rewriter.rule import registry

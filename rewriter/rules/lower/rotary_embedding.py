@@ -43,7 +43,9 @@ def _contrib(site: Site) -> _Rotation:
     packed = site.integer("is_packed_batching", 0)
     site.require(packed == 0, "is_packed_batching=1 is not handled")
     scale = site.number("scale", 1.0)
-    site.require(scale in {1.0}, f"scale={scale:g} is ignored by ONNX Runtime and used by the schema")
+    site.require(
+        scale in {1.0}, f"scale={scale:g} is ignored by ONNX Runtime and used by the schema"
+    )
     part, heads = site.integer("rotary_embedding_dim", 0), site.integer("num_heads", 0)
     site.require(not part or heads > 0, "rotary_embedding_dim without num_heads is not legal")
     return _rotation(site, "input", part, heads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.rules.parts.attention import in_rows
 from rewriter.tape import Tape
 
 MASKED = -1e4
@@ -21,15 +21,61 @@ def first_positions(op: Tape, tokens: int) -> ir.Value:
     return op.const(np.arange(tokens, dtype=np.int32)[None, :], name="positions")
 
 
-def next_positions(op: Tape, last: ir.Value, tokens: int) -> ir.Value:
-    """Positions (B, S) int32 of tokens that end at ``last`` (B or (B, 1), int32, inclusive)."""
+def next_positions(op: Tape, last: ir.Value, tokens: int, *, past_end: bool = False) -> ir.Value:
+    """Positions (B, S) of tokens that end at ``last`` (B or (B, 1), integers of any width).
+
+    Args:
+        op: the tape.
+        last: position of the last token.
+        tokens: S.
+        past_end: ``last`` is a length instead, the position after the last token.
+    """
 
     def build() -> ir.Value:
+        assert last.dtype is not None
         column = op.Reshape(last, op.const(np.array([-1, 1], np.int64), name="column"))
-        steps = np.arange(tokens, dtype=np.int32)[None, :] - (tokens - 1)
-        return op.Add(column, op.const(steps, name="steps"))
+        steps = np.arange(tokens)[None, :] - (tokens - 1) - past_end
+        return op.Add(column, op.const(steps, last.dtype, name="steps"))
 
-    return op.once(("positions", last, tokens), build)
+    return op.once(("positions", last, tokens, past_end), build)
+
+
+def visible(op: Tape, positions: ir.Value, keys: int, left: int, right: int) -> ir.Value:
+    """Whether position - left <= key <= position + right, as bool (B, 1, S, T).
+
+    Args:
+        op: the tape.
+        positions: (B, S), integers.
+        keys: T; key j stands at position j.
+        left: keys before its own that a token sees; -1 for all.
+        right: keys after its own that a token sees; -1 for all.
+    """
+
+    def build() -> ir.Value:
+        query = op.Unsqueeze(positions, op.const(np.array([1, 3], np.int64), name="axes"))
+        assert query.dtype is not None
+        ranges = np.arange(keys)[None, None, None, :]
+        terms = []
+        if right >= 0:
+            latest = op.const(ranges - right, query.dtype, name="keys")
+            terms.append(op.LessOrEqual(latest, query))
+        if left >= 0:
+            oldest = op.const(ranges + left, query.dtype, name="keys")
+            terms.append(op.LessOrEqual(query, oldest))
+        return op.And(*terms) if len(terms) == 2 else terms[0]
+
+    return op.once(("visible", positions, keys, left, right), build)
+
+
+def hidden(
+    op: Tape, seen: ir.Value, dtype: ir.DataType, value: float = MASKED, shown: float = 0
+) -> ir.Value:
+    """The additive form of a bool mask: ``shown`` where a key is seen, ``value`` elsewhere."""
+    return op.Where(
+        seen,
+        op.const(np.float32(shown), dtype, name="shown"),
+        op.const(np.float32(value), dtype, name="masked"),
+    )
 
 
 def causal_mask(
@@ -39,7 +85,7 @@ def causal_mask(
 
     Args:
         op: the tape.
-        positions: (B, S) int32.
+        positions: (B, S), integers.
         keys: T; key j stands at position j.
         window: keys a token sees, itself included; -1 for all.
         groups: G; rows repeat for the query heads that share a key head. For S = 1 the rows
@@ -48,20 +94,9 @@ def causal_mask(
     """
 
     def build() -> ir.Value:
-        batch, tokens = static_dims(positions)
-        query = op.Unsqueeze(positions, op.const(np.array([1, 3], np.int64), name="axes"))
-        key = op.const(np.arange(keys, dtype=np.int32)[None, None, None, :], name="keys")
-        seen = op.LessOrEqual(key, query)
-        if window > 0:
-            oldest = op.Sub(query, op.const(np.int32(window), name="window"))
-            seen = op.And(seen, op.Less(oldest, key))
-        zero = op.const(np.float32(0), dtype, name="zero")
-        masked = op.const(np.float32(MASKED), dtype, name="masked")
-        mask = op.Where(seen, zero, masked)
-        if tokens == 1 or groups == 1:
-            return mask
-        shape = op.const(np.array([batch, groups, tokens, keys], np.int64), name="rows")
-        folded = op.const(np.array([batch, 1, groups * tokens, keys], np.int64), name="folded")
-        return op.Reshape(op.Expand(mask, shape), folded)
+        seen = visible(op, positions, keys, window - 1 if window > 0 else -1, 0)
+        mask = hidden(op, seen, dtype)
+        assert mask.shape is not None
+        return in_rows(op, mask, groups, int(mask.shape[2]))
 
     return op.once(("mask", positions, keys, window, groups, dtype), build)

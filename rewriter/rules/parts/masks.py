@@ -1,0 +1,183 @@
+"""What is added to the scores of an attention: any mask, and what positions and lengths hide.
+
+bias = mask where a key is seen, else MASKED, for scores (B, Hk, G·S, T). A row that sees no key
+gives 0 as the standard asks: its softmax would be the mean of the hidden values. Where no row
+can be empty (or nothing is hidden) no node says so.
+
+A float mask may hold -inf, or the lowest float of its type. Both are cut to FLOOR, so that the
+sum with a score stays finite in fp16; a row that is nowhere above half of FLOOR is empty. So is
+a row of the lowest float in ONNX Runtime 1.32; onnx's reference takes it for a number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from rewriter.facts import constant
+from rewriter.rules.parts.attention import in_rows
+from rewriter.rules.parts.positions import MASKED, hidden, next_positions, visible
+from rewriter.tape import Tape
+
+FLOOR = 3 * MASKED
+"""Lowest value of a float mask that stays what it is: below the -1e4 that BERT's exporters write
+for a masked key, which is a number like any other, and finite with a score in fp16."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Which keys the tokens may see by position: p - left <= key <= p + right, key < nonpad.
+
+    Attributes:
+        tokens: S; token i stands at position p = offset + i.
+        keys: T; key j stands at position j.
+        past: the offset where there is no ``nonpad``.
+        nonpad: valid keys (B) of each sequence; the offset is nonpad - S.
+        left: -1 for no bound.
+        right: -1 for no bound; 0 is causal.
+    """
+
+    tokens: int
+    keys: int
+    past: int = 0
+    nonpad: ir.Value | None = None
+    left: int = -1
+    right: int = -1
+
+    def known(self) -> npt.NDArray[np.bool_] | None:
+        """Who sees what, (B or 1, 1, S, T), unless it depends on lengths given at run time."""
+        lengths = constant(self.nonpad)
+        if self.nonpad is not None and lengths is None:
+            return None
+        seen = np.ones((1, 1, self.tokens, self.keys), np.bool_)
+        key, offset = np.arange(self.keys), np.array(self.past)
+        if lengths is not None:
+            offset = lengths.numpy().reshape(-1, 1, 1, 1) - self.tokens
+            seen = seen & (key < offset + self.tokens)
+        token = offset + np.arange(self.tokens)[:, None]
+        if self.right >= 0:
+            seen = seen & (key <= token + self.right)
+        return seen & (key >= token - self.left) if self.left >= 0 else seen
+
+    def built(self, op: Tape) -> ir.Value | None:
+        """The same as nodes over integers; nothing where every key is seen."""
+        if self.nonpad is None:
+            where = op.const(self.past + np.arange(self.tokens, dtype=np.int32)[None, :])
+        else:
+            where = next_positions(op, self.nonpad, self.tokens, past_end=True)
+        terms = []
+        if self.left >= 0 or self.right >= 0:
+            terms.append(visible(op, where, self.keys, self.left, self.right))
+        if self.nonpad is not None and self.right != 0:  # the causal bound ends at nonpad - 1
+            last = next_positions(op, self.nonpad, 1, past_end=True)
+            terms.append(visible(op, last, self.keys, -1, 0))
+        return op.And(*terms) if len(terms) == 2 else next(iter(terms), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """What to do to scores (B, Hk, G·S, T).
+
+    Attributes:
+        added: to add before the softmax; ``None`` where every key of every row is seen.
+        alive: (·, ·, G·S, 1) to multiply the result with: 0 for rows that see no key;
+            ``None`` where there are none.
+    """
+
+    added: ir.Value | None = None
+    alive: ir.Value | None = None
+
+
+def bias(op: Tape, mask: ir.Value | None, sight: Sight, groups: int, dtype: ir.DataType) -> Bias:
+    """The bias of a mask (dims that broadcast to (B, Hq, S, up to T)) and of positions.
+
+    Keys beyond a mask's last dim are masked. What is known now is computed now, and what equal
+    layers share is built once.
+
+    Args:
+        op: the tape.
+        mask: bool (True is seen) or a number to add.
+        sight: what positions and lengths hide.
+        groups: G.
+        dtype: of the scores.
+    """
+
+    def build() -> Bias:
+        stored, seen = constant(mask), sight.known()
+        if seen is not None and (mask is None or stored is not None):
+            return _known(op, stored, sight, seen, groups, dtype)
+        added = None if mask is None else _additive(op, mask, sight.keys, dtype)
+        floor = MASKED if mask is None or mask.dtype == ir.DataType.BOOL else FLOOR
+        shown = None if seen is not None and seen.all() else sight.built(op)
+        if shown is not None:
+            masked = op.const(np.float32(floor), dtype, name="masked")
+            added = hidden(op, shown, dtype) if added is None else op.Where(shown, added, masked)
+        assert added is not None
+        added = in_rows(op, added, groups, sight.tokens)
+        axis = op.const(np.array([-1], np.int64), name="keys_axis")
+        best = op.ReduceMax(added, axis, keepdims=1)
+        alive = op.Greater(best, op.const(np.float32(floor / 2), dtype, name="empty"))
+        return Bias(added, op.Cast(alive, to=dtype))
+
+    return op.once(("bias", mask, sight, groups, dtype), build)
+
+
+def _known(
+    op: Tape,
+    stored: ir.TensorProtocol | None,
+    sight: Sight,
+    seen: npt.NDArray[np.bool_],
+    groups: int,
+    dtype: ir.DataType,
+) -> Bias:
+    """The bias of what is constant; a mask is stored anew, a triangle is computed from integers."""
+    if seen.all() and stored is None:
+        return Bias()
+    if stored is None:
+        shown = sight.built(op)
+        assert shown is not None
+        added, alive = hidden(op, shown, dtype), seen.any(axis=-1, keepdims=True)
+    else:
+        floor = MASKED if stored.dtype == ir.DataType.BOOL else FLOOR
+        array = np.where(seen, _padded(stored, sight.keys, floor), floor)
+        if not array.any():
+            return Bias()
+        added = op.const(array, dtype, name="bias")
+        alive = array.max(axis=-1, keepdims=True) > floor / 2
+    added = in_rows(op, added, groups, sight.tokens)
+    if alive.all():
+        return Bias(added)
+    rows = op.const(alive, dtype, name="alive")
+    return Bias(added, in_rows(op, rows, groups, sight.tokens))
+
+
+def _padded(stored: ir.TensorProtocol, keys: int, floor: float) -> npt.NDArray[Any]:
+    """A constant mask in additive form, at rank 4, as long as the keys."""
+    array = stored.numpy()
+    if array.dtype == np.bool_:
+        array = np.where(array, 0.0, floor)
+    array = np.maximum(array.astype(np.float64), floor)
+    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    missing = keys - array.shape[-1]
+    return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=floor)
+
+
+def _additive(op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType) -> ir.Value:
+    """A mask in additive form, at rank 4, as long as the keys."""
+    assert mask.shape is not None
+    if axes := list(range(4 - len(mask.shape))):
+        mask = op.Unsqueeze(mask, op.const(np.array(axes, np.int64), name="axes"))
+    floor = FLOOR
+    if mask.dtype == ir.DataType.BOOL:
+        floor = MASKED
+        mask = hidden(op, mask, dtype)
+    else:
+        mask = mask if mask.dtype == dtype else op.Cast(mask, to=dtype)
+        mask = op.Max(mask, op.const(np.float32(floor), dtype, name="floor"))
+    dims = list(mask.shape or ())
+    ...
+    return mask
