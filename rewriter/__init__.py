@@ -16,9 +16,15 @@ if TYPE_CHECKING:
     from rewriter.lowering import Stuck, lower, plan
 
 __version__ = "0.1.0"
-__all__ = ["Stuck", "__version__", "lower", "plan"]
+__all__ = ["Lower", "Stuck", "__version__", "explain", "lower", "plan"]
 
-_HOMES = dict.fromkeys(("Stuck", "lower", "plan"), "rewriter.lowering")
+_HOMES = {
+    "Lower": "rewriter.interop",
+    "Stuck": "rewriter.lowering",
+    "explain": "rewriter.explanation",
+    "lower": "rewriter.lowering",
+    "plan": "rewriter.lowering",
+}
 
 
 def __getattr__(name: str) -> Any:
