@@ -18,6 +18,7 @@ from capabilities import Target, UnknownTarget, target
 from rewriter.errors import BadInput, RuntimeFault
 from rewriter.passes.fix_dims import FreeDims
 from rewriter.record import Report
+from rewriter.rule import registry
 from rewriter.runtime.versions import installed
 
 _LARGEST = 2**31 - 1
@@ -94,6 +95,21 @@ def dims_of(options: argparse.Namespace) -> dict[str, int]:
         if dims.setdefault(name, int(value)) != int(value):
             raise BadInput(f"--dim {name}: given twice, as {dims[name]} and {value}")
     return dims
+
+
+def rules_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Names of the rules not to use.
+
+    Raises:
+        BadInput: there is no such rule.
+    """
+    known = sorted(rule.name for rule in registry())
+    for name in options.disable:
+        if name not in known:
+            raise BadInput(
+                f"--disable {name}: there is no rule '{name}'; known: {', '.join(known)}"
+            )
+    return tuple(options.disable)
 
 
 @contextmanager

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rewriter.cli.common import dims_of, frontends, idle_overrides, ready_command, target_of
+from rewriter.cli.common import (
+    dims_of,
+    frontends,
+    idle_overrides,
+    ready_command,
+    rules_of,
+    target_of,
+)
 from rewriter.cli.console import progress, results
 from rewriter.errors import BadInput
 from rewriter.outcome import Outcome
@@ -34,6 +41,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     if options.parity == "device" and options.no_place:
         raise BadInput("--parity device asks the runtime, which --no-place forbids; drop one")
     dims = dims_of(options)
+    disable = rules_of(options)
     target = target_of(options)
     model = frontends().model_file(options.model)
     output = options.output or Path(f"{model.stem}-{target.ep}")
@@ -46,7 +54,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         output=output,
         overwrite=options.overwrite,
         dims=dims,
-        disable=tuple(options.disable),
+        disable=disable,
         allow_stuck=options.allow_stuck,
         parity=options.parity,
         place=not options.no_place,

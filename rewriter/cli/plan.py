@@ -6,7 +6,14 @@ import argparse
 
 from rich.text import Text
 
-from rewriter.cli.common import dims_of, frontends, idle_overrides, ready_command, target_of
+from rewriter.cli.common import (
+    dims_of,
+    frontends,
+    idle_overrides,
+    ready_command,
+    rules_of,
+    target_of,
+)
 from rewriter.cli.console import results
 from rewriter.lowering import plan
 from rewriter.outcome import Exit
@@ -17,13 +24,14 @@ from rewriter.report.text import show_notes, show_plan
 def run(options: argparse.Namespace) -> int:
     """Print the plan; 3 if something would stay behind or is unknown."""
     asked = dims_of(options)
+    disable = rules_of(options)
     target = target_of(options)
     model = frontends().read(options.model)
     dims = fix_dims(model, asked)
     if target.static_only:
         with ready_command(options):
             dims.require_fixed(target.ep)
-    report = plan(model, target, disable=options.disable)
+    report = plan(model, target, disable=disable)
     code = Exit.STUCK if report.stuck or report.unknown else Exit.GOOD
     with results() as console:
         show_plan(report, console)

@@ -21,7 +21,8 @@ class Domain:
 
     Attributes:
         draw: values of the inputs that are not free, by the schema's name, for one of several
-            seeds; given the shapes of all inputs and the constants among them.
+            seeds; given the shapes of all inputs and the arrays that are known: small constants,
+            and what was drawn at random for the others.
         defined: the part of an output (by the schema's name) that the op defines.
     """
 
@@ -64,12 +65,77 @@ def _draw_positions(
     return {"position_ids": positions}
 
 
+def _draw_rows(
+    shapes: Mapping[str, tuple[int, ...]], _constants: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """``indices`` of rows that the table has, the last one included."""
+    rows = shapes["data"][0]
+    indices = np.array(np.random.default_rng(seed).integers(0, rows, shapes["indices"]))
+    indices.reshape(-1)[-1:] = rows - 1
+    return {"indices": indices}
+
+
+def _draw_attention(
+    shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """Lengths in range, and masks that hide keys by turns not at all, rows at a time, or both.
+
+    The mask is drawn only where ``given`` holds one, whose dtype it then has: 0 or a number where
+    a key is seen, and -inf or what nearly is where it is not. Every third seed empties a row.
+    """
+    rng = np.random.default_rng(seed)
+    drawn: dict[str, Array] = {}
+    mask = given.get("attn_mask")
+    if mask is not None and mask.size > 1:
+        hidden = (rng.random(mask.shape) < 1 / 4) & (seed % 3 > 0)
+        hidden[..., 0] = False
+        rows = hidden.reshape(-1, mask.shape[-1])
+        if seed % 3 == 2 and len(rows) > 1:
+            rows[0] = True
+        drawn["attn_mask"] = ~hidden if mask.dtype == np.bool_ else _floats(mask, hidden)
+    if "nonpad_kv_seqlen" in shapes:
+        shape = shapes["nonpad_kv_seqlen"]
+        keys = min([shapes["K"][-2], *shapes.get("attn_mask", ())[-1:]])
+        full = np.full(shape, keys, np.int64)
+        drawn["nonpad_kv_seqlen"] = rng.integers(1, keys + 1, shape) if seed % 3 else full
+    return drawn
+
+
+def _floats(mask: Array, hidden: Array) -> Array:
+    if mask.dtype.kind in "iu":
+        return mask
+    lowest = np.where(np.arange(mask.shape[-1]) % 2, -np.inf, -6e4)
+    emptied = hidden.all(axis=-1, keepdims=True)
+    return np.where(hidden, np.where(emptied, -np.inf, lowest), mask).astype(mask.dtype)
+
+
+def _hidden_scores(name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
+    """The score of a hidden key may be -inf, the lowest float, or about -1e4: all are -1e4."""
+    return np.where(array < -5e3, -1e4, array) if name == "qk_matmul_output" else array
+
+
+def _draw_write_indices(
+    shapes: Mapping[str, tuple[int, ...]], _given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """``write_indices`` that are legal in both modes: the first row, the last, or any."""
+    if "write_indices" not in shapes:
+        return {}
+    room = max(c - u for c, u in zip(shapes["past_cache"], shapes["update"], strict=True))
+    wanted = shapes["write_indices"]
+    rows = np.random.default_rng(seed).integers(0, room + 1, wanted)
+    rows[:1] = (0, room, rows[0])[seed % 3]
+    return {"write_indices": rows}
+
+
 def _everything(_name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
     return array
 
 
 DOMAINS: dict[str, Domain] = {
+    "Attention": Domain(_draw_attention, _hidden_scores),
     "RotaryEmbedding": Domain(_draw_positions, _everything),
+    "TensorScatter": Domain(_draw_write_indices, _everything),
+    "com.microsoft::GatherBlockQuantized": Domain(_draw_rows, _everything),
     "com.microsoft::GroupQueryAttention": Domain(_draw_lengths, _valid_rows),
     "com.microsoft::RotaryEmbedding": Domain(_draw_positions, _everything),
 }

@@ -43,26 +43,51 @@ _COMPUTING = frozenset({"batch", "seq", "total", "max"})
 
 
 def places_and_roles(model: ir.Model) -> tuple[dict[str, list[tuple[str, int]]], dict[str, str]]:
-    """Where each symbol stands, and the role it has in a transformer, if any."""
+    """Where each symbol stands, and the role it has in a transformer, if any.
+
+    Symbols that cannot be reckoned with get a name that can; see :func:`_reckonable`.
+    """
+    for graph in model.graphs():
+        for value in (*graph.inputs, *(v for node in graph for v in node.outputs)):
+            _name_dims(value, unnamed=value.is_graph_input())
     places = _places(model)
     return places, _roles(places)
 
 
+def _name_dims(value: ir.Value, *, unnamed: bool) -> None:
+    """Give each dim of a value a name that shape inference can parse."""
+    if value.shape is None:
+        return
+    dims: list[int | str | None] = []
+    for axis, dim in enumerate(value.shape):
+        if isinstance(dim, int):
+            dims.append(dim)
+        elif dim.value:
+            dims.append(_reckonable(dim.value))
+        else:
+            dims.append(_reckonable(f"{value.name}:{axis}") if unnamed else None)
+    if dims != [dim if isinstance(dim, int) else dim.value for dim in value.shape]:
+        value.shape = ir.Shape(dims)
+
+
+def _reckonable(symbol: str) -> str:
+    """A symbol as it is, if it is an expression; else with ``_`` for what is no letter or digit."""
+    try:
+        ir.SymbolicDim(symbol).free_symbols()
+    except ValueError:
+        return re.sub(r"^(?=\d)|\W", "_", symbol)
+    return symbol
+
+
 def _places(model: ir.Model) -> dict[str, list[tuple[str, int]]]:
-    """Symbol to the (input, axis) where it stands; unnamed dims get the name ``input:axis``."""
+    """Symbol to the (input, axis) where it stands."""
     found: dict[str, list[tuple[str, int]]] = {}
     for value in model.graph.inputs:
-        if value.shape is None or value.is_initializer():
+        if value.is_initializer():
             continue
-        named = [
-            dim if isinstance(dim, int) else dim.value or f"{value.name}:{axis}"
-            for axis, dim in enumerate(value.shape)
-        ]
-        if any(not isinstance(dim, int) and dim.value is None for dim in value.shape):
-            value.shape = ir.Shape(named)
-        for axis, dim in enumerate(named):
-            if isinstance(dim, str):
-                found.setdefault(dim, []).append((value.name or "", axis))
+        for axis, dim in enumerate(value.shape or ()):
+            if not isinstance(dim, int):
+                found.setdefault(str(dim), []).append((value.name or "", axis))
     return found
 
 
@@ -90,7 +115,7 @@ def role_called(symbol: str) -> str:
 
 def plain(name: str) -> str:
     """A name as it is compared: blanks around ``+`` mean nothing."""
-    return "+".join(part.strip() for part in name.split("+"))
+    return "+".join(_reckonable(part.strip()) for part in name.split("+"))
 
 
 def resolve(

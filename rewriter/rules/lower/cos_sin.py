@@ -17,7 +17,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter.extract import extract
-from rewriter.facts import constant, position_source, static_dims
+from rewriter.facts import constant, position_source
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape
@@ -30,13 +30,13 @@ _FAR = 4096
 Array = npt.NDArray[Any]
 
 
-@lowers("Cos", emits=("Gather", "Reshape", "Cast", "Identity"), form="of positions", opset=13)
+@lowers("Cos", emits=("Gather", "Reshape"), form="of positions", opset=13)
 def cos_table(op: Tape, site: Site) -> ir.Value:
     """cos(p·r + c) as Gather(table of cosines, p)."""
     return _table(op, site, np.cos)
 
 
-@lowers("Sin", emits=("Gather", "Reshape", "Cast", "Identity"), form="of positions", opset=13)
+@lowers("Sin", emits=("Gather", "Reshape"), form="of positions", opset=13)
 def sin_table(op: Tape, site: Site) -> ir.Value:
     """sin(p·r + c) as Gather(table of sines, p)."""
     return _table(op, site, np.sin)
@@ -48,16 +48,14 @@ def _table(op: Tape, site: Site, function: Callable[[Array], Array]) -> ir.Value
     if positions is None:
         site.refuse("the angles are no affine function of integers")
     shape = site.shape(angles, "the angles")
-    count = int(np.prod(site.shape(positions, "the positions")))
-    width = int(np.prod(shape)) // count
-    site.require(width * count == int(np.prod(shape)), "positions and angles do not match")
-    evaluate = _Angles(positions, angles)
-    start, rate = _affine(site, evaluate, count, width)
-    stored = constant(positions)
+    places = site.shape(positions, "the positions")
+    evaluate = _Angles(site.node, positions, angles)
     assert angles.dtype is not None
-    if stored is not None:
-        fixed = _at(start, rate, np.asarray(stored.numpy()).reshape(-1))
-        return op.Identity(op.const(function(fixed).reshape(shape), angles.dtype, name="table"))
+    if constant(positions) is not None:
+        return op.const(function(evaluate()), angles.dtype, name="table")
+    count, size = int(np.prod(places)), int(np.prod(shape))
+    site.require(size % count == 0, "positions and angles do not match")
+    start, rate = _affine(site, lambda at: evaluate(at.reshape(places)), count, size // count)
     rows = max([ROWS, *_lengths(site.node)])
     table = op.const(function(_at(start, rate, np.arange(rows))), angles.dtype, name="table")
     op.note(f"rotary tables hold positions 0 to {rows - 1}; beyond them the model is not defined")
@@ -68,27 +66,29 @@ def _table(op: Tape, site: Site, function: Callable[[Array], Array]) -> ir.Value
 class _Angles:
     """The original nodes from the positions to the angles, run by ONNX's reference."""
 
-    def __init__(self, positions: ir.Value, angles: ir.Value) -> None:
+    def __init__(self, node: ir.Node, positions: ir.Value, angles: ir.Value) -> None:
         from onnx.reference import ReferenceEvaluator
 
-        node = angles.producer()
-        assert node is not None
         graph = node.graph
         assert isinstance(graph, ir.Graph)
-        model = ir.Model(graph, ir_version=10)
-        cut = extract(model, [angles], ["angles"], [positions])
+        cut = extract(ir.Model(graph, ir_version=10), [angles], ["angles"], [positions])
         self._inputs = [value.name for value in cut.graph.inputs]
-        self._shape = static_dims(positions)
         self._dtype = positions.dtype.numpy() if positions.dtype is not None else np.int64
         self._run: Any = ReferenceEvaluator(ir.to_proto(cut)).run
 
-    def __call__(self, positions: Array) -> Array:
-        feed = positions.reshape(self._shape).astype(self._dtype)
-        return np.asarray(self._run(None, dict.fromkeys(self._inputs, feed))[0])
+    def __call__(self, positions: Array | None = None) -> Array:
+        """Angles at positions; of constant positions, without any."""
+        given = None if positions is None else positions.astype(self._dtype)
+        return np.asarray(self._run(None, dict.fromkeys(self._inputs, given))[0])
 
 
-def _affine(site: Site, evaluate: _Angles, count: int, width: int) -> tuple[Array, Array]:
-    """C and r (width) with angle = p·r + c at every place, in float32 as the model has it."""
+def _affine(
+    site: Site, evaluate: Callable[[Array], Array], count: int, width: int
+) -> tuple[Array, Array]:
+    """Start c and rate r (width) with angle = p·r + c at every place.
+
+    Without a start both are the model's own float32, and so is every product.
+    """
     at_0, at_1, far = (evaluate(np.full(count, p)).reshape(count, width)[0] for p in (0, 1, _FAR))
     start, rate = at_0, at_1
     if start.any():  # then the rate is a difference, which is exact enough only over a distance

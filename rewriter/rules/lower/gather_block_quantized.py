@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter import packing
-from rewriter.facts import constant, dims_of
+from rewriter.facts import constant
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape
@@ -68,9 +68,7 @@ def _source(value: ir.Value) -> ir.Value:
     return value
 
 
-def _table(
-    op: Tape, site: Site, value: ir.Value, kind: _Codes, count: int, what: str
-) -> ir.Value:
+def _table(op: Tape, site: Site, value: ir.Value, kind: _Codes, count: int, what: str) -> ir.Value:
     """A stored table (rows, ..., count) as whole numbers in float32."""
     source = _source(value)
     stored = site.stored(source, what)
@@ -83,13 +81,23 @@ def _table(
             array = packing.unpack_bits(array, kind.bits, count).astype(np.int16) - middle
         return packing.integers(array, kind.dtype)
 
-    if source is value and not kind.packed:
+    def build() -> ir.Value:
         integers = value
-    else:
-        lazy = ir.LazyTensor(codes, kind.dtype, ir.Shape(shape))
-        integers = op.weight(("rows of codes", source, shape, kind), lazy, f"{what}_codes")
-    one = op.const(np.float32(1), name="one")
-    return op.DequantizeLinear(integers, one, op.const(np.int8(0), kind.dtype, name="zero"))
+        if source is not value or kind.packed:
+            lazy = ir.LazyTensor(codes, kind.dtype, ir.Shape(shape))
+            integers = op.weight(("rows of codes", source, shape, kind), lazy, f"{what}_codes")
+            _note_second_form(op, source, lazy)
+        one = op.const(np.float32(1), name="one")
+        return op.DequantizeLinear(integers, one, op.const(np.int8(0), kind.dtype, name="zero"))
+
+    return op.once(("table", source, shape, kind), build)
+
+
+def _note_second_form(op: Tape, source: ir.Value, codes: ir.TensorProtocol) -> None:
+    """A table tied to the head stays packed for the head: the file holds it twice."""
+    if len(source.uses()) > 1:
+        kind = codes.dtype.name.lower()
+        op.note(f"{source.name} is also stored as {kind} rows to look up: {codes.nbytes} bytes")
 
 
 @lowers(
@@ -106,27 +114,24 @@ def gather_of_dequantized(op: Tape, site: Site) -> ir.Value:
     block, width = site.integer("block_size"), shape[-1] * (8 // kind.bits if kind.packed else 1)
     blocks = width // block
     site.require(blocks * block == width, f"{width} columns do not fill the last block of {block}")
-    assert scales.dtype is not None
     dtype = scales.dtype
 
     def rows(table: ir.Value) -> ir.Value:
         found = op.Gather(table, indices, axis=0)
         return found if found.dtype == dtype else op.Cast(found, to=dtype)
 
-    def column(x: ir.Value) -> ir.Value:
+    def per_block(x: ir.Value) -> ir.Value:
         return op.Unsqueeze(x, op.const(np.array([-1], np.int64), name="within_block"))
 
-    outer = [*dims_of(indices) or (), *shape[1:-1]]
-    y = rows(_table(op, site, data, kind, width, "data"))
-    y = _reshape(op, y, outer, (blocks, block))
+    outer = site.rank(indices, "indices") + len(shape) - 2
+    y = _reshape(op, rows(_table(op, site, data, kind, width, "data")), outer, (blocks, block))
     points = site.optional("zero_points")
     if points is not None:
-        y = op.Sub(y, column(rows(_table(op, site, points, kind, blocks, "zero_points"))))
-    y = op.Mul(y, column(rows(scales)))
-    return _reshape(op, y, outer, (width,))
+        y = op.Sub(y, per_block(rows(_table(op, site, points, kind, blocks, "zero_points"))))
+    return _reshape(op, op.Mul(y, per_block(rows(scales))), outer, (width,))
 
 
-def _reshape(op: Tape, x: ir.Value, outer: Sequence[int | None], last: Sequence[int]) -> ir.Value:
+def _reshape(op: Tape, x: ir.Value, outer: int, last: Sequence[int]) -> ir.Value:
     """The outer dims as they are, whatever they are, and other last ones."""
-    shape = np.array([0] * len(outer) + list(last), np.int64)
+    shape = np.array([0] * outer + list(last), np.int64)
     return op.Reshape(x, op.const(shape, name="blocks_shape"))

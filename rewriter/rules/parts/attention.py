@@ -68,7 +68,7 @@ def scores(op: Tape, query: ir.Value, key: ir.Value, scale: float) -> ir.Value:
     kv_heads = sizes(key)[1]
     if scale != 1:
         assert query.dtype is not None
-        query = op.Mul(query, op.const(np.float32(scale), query.dtype, name="scale"))
+        query = op.Mul(query, op.const(scale, query.dtype, name="scale"))
     if heads != kv_heads:
         query = _reshape(op, query, (batch, kv_heads, heads // kv_heads * tokens, size))
     return op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter.facts import constant
-from rewriter.rules.parts.attention import in_rows
+from rewriter.rules.parts.attention import in_rows, sizes
 from rewriter.rules.parts.positions import MASKED, hidden, next_positions, visible
 from rewriter.tape import Tape
 
@@ -66,7 +66,8 @@ class Sight:
     def built(self, op: Tape) -> ir.Value | None:
         """The same as nodes over integers; nothing where every key is seen."""
         if self.nonpad is None:
-            where = op.const(self.past + np.arange(self.tokens, dtype=np.int32)[None, :])
+            known = self.past + np.arange(self.tokens, dtype=np.int32)[None, :]
+            where = op.const(known, name="positions")
         else:
             where = next_positions(op, self.nonpad, self.tokens, past_end=True)
         terms = []
@@ -171,13 +172,14 @@ def _additive(op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType) -> ir.Val
     assert mask.shape is not None
     if axes := list(range(4 - len(mask.shape))):
         mask = op.Unsqueeze(mask, op.const(np.array(axes, np.int64), name="axes"))
-    floor = FLOOR
+    floor = MASKED if mask.dtype == ir.DataType.BOOL else FLOOR
     if mask.dtype == ir.DataType.BOOL:
-        floor = MASKED
         mask = hidden(op, mask, dtype)
     else:
         mask = mask if mask.dtype == dtype else op.Cast(mask, to=dtype)
         mask = op.Max(mask, op.const(np.float32(floor), dtype, name="floor"))
-    dims = list(mask.shape or ())
-    ...
-    return mask
+    missing = keys - sizes(mask)[3]
+    if missing == 0:
+        return mask
+    pads = op.const(np.array([0] * 7 + [missing], np.int64), name="pads")
+    return op.Pad(mask, pads, op.const(np.float32(floor), dtype, name="beyond"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.rules.parts.attention import in_rows
+from rewriter.rules.parts.attention import in_rows, sizes
 from rewriter.tape import Tape
 
 MASKED = -1e4
@@ -67,15 +67,10 @@ def visible(op: Tape, positions: ir.Value, keys: int, left: int, right: int) -> 
     return op.once(("visible", positions, keys, left, right), build)
 
 
-def hidden(
-    op: Tape, seen: ir.Value, dtype: ir.DataType, value: float = MASKED, shown: float = 0
-) -> ir.Value:
-    """The additive form of a bool mask: ``shown`` where a key is seen, ``value`` elsewhere."""
-    return op.Where(
-        seen,
-        op.const(np.float32(shown), dtype, name="shown"),
-        op.const(np.float32(value), dtype, name="masked"),
-    )
+def hidden(op: Tape, seen: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The additive form of a bool mask: 0 where a key is seen, MASKED elsewhere."""
+    zero = op.const(np.float32(0), dtype, name="zero")
+    return op.Where(seen, zero, op.const(np.float32(MASKED), dtype, name="masked"))
 
 
 def causal_mask(
@@ -96,7 +91,6 @@ def causal_mask(
     def build() -> ir.Value:
         seen = visible(op, positions, keys, window - 1 if window > 0 else -1, 0)
         mask = hidden(op, seen, dtype)
-        assert mask.shape is not None
-        return in_rows(op, mask, groups, int(mask.shape[2]))
+        return in_rows(op, mask, groups, sizes(mask)[2])
 
     return op.once(("mask", positions, keys, window, groups, dtype), build)

@@ -1,0 +1,68 @@
+"""What layer and RMS normalization share: one long last axis, and mean and deviation written out.
+
+``axis`` counts from the front; normalized is over all axes from it on, M elements together.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from rewriter.facts import constant
+from rewriter.site import Site
+from rewriter.tape import Tape
+
+
+def is_flat(rank: int, axis: int) -> bool:
+    """Whether :func:`as_rows` would change nothing."""
+    return axis == rank - 1 and rank <= 3
+
+
+def as_rows(op: Tape, x: ir.Value, shape: tuple[int, ...], axis: int) -> ir.Value:
+    """The same memory as (B, rows, M): rank 3, because norms of rank 4 were wrong on a device."""
+    if is_flat(len(shape), axis):
+        return x
+    first = shape[0] if axis else 1
+    rows = math.prod(shape[1:axis])
+    flat = np.array([first, rows, math.prod(shape[axis:])], np.int64)
+    return op.Reshape(x, op.const(flat, name="rows_shape"))
+
+
+def as_before(op: Tape, y: ir.Value, shape: tuple[int, ...], axis: int) -> ir.Value:
+    """Back from :func:`as_rows`."""
+    if is_flat(len(shape), axis):
+        return y
+    return op.Reshape(y, op.const(np.array(shape, np.int64), name="norm_shape"))
+
+
+def weight_row(
+    op: Tape, site: Site, weight: ir.Value, shape: tuple[int, ...], axis: int, what: str
+) -> ir.Value:
+    """A scale or bias of all that is normalized, as (M)."""
+    given = site.shape(weight, what)
+    padded = (1,) * (len(shape) - len(given)) + given
+    site.require(
+        padded == (1,) * axis + shape[axis:],
+        f"{what} {given} has not the shape of what is normalized, {shape[axis:]}",
+    )
+    size = math.prod(given)
+    if given == (size,):
+        return weight
+    if constant(weight) is not None:
+        return op.const(site.constant(weight, what).reshape(size), weight.dtype, name=what)
+    return op.Reshape(weight, op.const(np.array([size], np.int64), name="weight_shape"))
+
+
+def deviation(
+    op: Tape, x: ir.Value, rank: int, axis: int, epsilon: float, stash: ir.DataType
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """m = mean(x), x - m, and 1 / sqrt(mean((x - m)²) + epsilon), computed in ``stash``."""
+    wide = x if x.dtype == stash else op.Cast(x, to=stash)
+    axes = op.const(np.arange(axis, rank), ir.DataType.INT64, name="axes")
+    mean = op.ReduceMean(wide, axes, keepdims=1)
+    centred = op.Sub(wide, mean)
+    variance = op.ReduceMean(op.Mul(centred, centred), axes, keepdims=1)
+    root = op.Sqrt(op.Add(variance, op.const(np.float32(epsilon), stash, name="epsilon")))
+    return mean, centred, op.Reciprocal(root)

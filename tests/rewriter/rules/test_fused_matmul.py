@@ -1,0 +1,107 @@
+"""FusedMatMul lowered, against ONNX Runtime's kernel for every pair of layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from capabilities import target
+from rewriter.engine import Engine
+from rewriter.lowering import Stuck, lower
+from rewriter.rule import registry
+from tests import htp, ort, toys
+from tests.graphs import Builder
+
+F32, F16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
+STANDARD = target("onnx-standard")
+BATCH = toys.target("com.microsoft::FusedMatMul | any | illegal")
+
+Shape = tuple[int, ...]
+
+
+def node(a: Shape, b: Shape, y: Shape, dtype: ir.DataType = F32, **more: Any) -> ir.Model:
+    graph = Builder()
+    inputs = [graph.input(name, dtype, shape) for name, shape in (("a", a), ("b", b))]
+    found = graph.op("com.microsoft::FusedMatMul", *inputs, name="y", **more)
+    return graph.model([(found, dtype, y)])
+
+
+def feeds(model: ir.Model) -> ort.Arrays:
+    rng = np.random.default_rng(1)
+    return {
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        for v in model.graph.inputs
+    }
+
+
+PLAIN: list[tuple[Shape, Shape, Shape, dict[str, Any]]] = [
+    ((2, 3), (3, 4), (2, 4), {}),
+    ((2, 3), (3, 4), (2, 4), {"alpha": 0.125}),
+    ((3, 2), (3, 4), (2, 4), {"transA": 1, "alpha": -2.0}),
+    ((5, 2, 3), (5, 4, 3), (5, 2, 4), {"transB": 1}),
+    ((1, 2, 3, 5), (1, 2, 4, 3), (1, 2, 5, 4), {"transA": 1, "transB": 1, "alpha": 0.5}),
+    ((5, 2, 3), (4, 3), (5, 2, 4), {"transB": 1}),
+    ((3,), (3, 4), (4,), {"transA": 1}),
+    ((2, 3), (3,), (2,), {"transB": 1}),
+]
+BATCHES: list[tuple[Shape, Shape, Shape, dict[str, Any]]] = [
+    ((2, 5, 3), (5, 3, 4), (5, 2, 4), {"transBatchA": 1}),
+    ((5, 2, 3), (3, 5, 4), (5, 2, 4), {"transBatchB": 1, "alpha": 0.5}),
+    ((2, 5, 3), (3, 5, 4), (5, 2, 4), {"transBatchA": 1, "transBatchB": 1}),
+    ((3, 5, 2), (5, 3, 4), (5, 2, 4), {"transBatchA": 1, "transA": 1}),
+    ((2, 5, 6, 3), (4, 5, 6, 3), (5, 6, 2, 4),
+     {"transBatchA": 1, "transBatchB": 1, "transB": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b", "y", "more"), PLAIN, ids=str)
+def test_equals_the_kernel(a: Shape, b: Shape, y: Shape, more: dict[str, Any]) -> None:
+    model = node(a, b, y, **more)
+    given = feeds(model)
+    expected = ort.run(model, given)["y"]
+    lower(model, STANDARD)
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 2e-6
+
+
+@pytest.mark.parametrize(("a", "b", "y", "more"), BATCHES, ids=str)
+def test_equals_the_kernel_with_rows_before_the_batch(
+    a: Shape, b: Shape, y: Shape, more: dict[str, Any]
+) -> None:
+    """Straight through the engine: onnx-shape-inference 0.4 does not know transBatchA."""
+    model = node(a, b, y, **more)
+    given = feeds(model)
+    expected = ort.run(model, given)["y"]
+    Engine(model, BATCH, registry(), keep_sites=False).run()
+    assert not any(n.domain for n in model.graph)
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 2e-6
+
+
+def test_half_precision() -> None:
+    case = PLAIN[4]
+    half, wide = node(*case[:3], F16, **case[3]), node(*case[:3], **case[3])
+    given = feeds(half)
+    exact = ort.run(wide, {k: v.astype(np.float32) for k, v in given.items()})["y"]
+    lower(half, STANDARD)
+    assert ort.worst(exact, ort.run(half, given)["y"].astype(np.float32)) < 4e-3
+
+
+def test_refuses_rows_before_a_batch_that_is_not_there() -> None:
+    model = node((2, 3), (3, 4), (2, 4), transBatchA=1)
+    report = Engine(model, BATCH, registry(), keep_sites=False).run()
+    assert "transBatchA=1 at rank 2 is not legal" in str(report.stuck[0].tried)
+
+
+@htp.needs_qnn
+@pytest.mark.parametrize(("a", "b", "y", "more"), [PLAIN[2], PLAIN[4]], ids=str)
+def test_placed_whole_on_htp(
+    a: Shape, b: Shape, y: Shape, more: dict[str, Any], tmp_path: Path
+) -> None:
+    model = node(a, b, y, **more)
+    given = feeds(model)
+    expected = ort.run(model, given)
+    lower(model, STANDARD)
+    htp.check(model, given, expected, tmp_path)

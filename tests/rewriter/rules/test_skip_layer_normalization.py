@@ -1,0 +1,109 @@
+"""SkipLayerNormalization lowered, against ONNX Runtime's kernel, all four outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from capabilities import Target, target
+from rewriter.lowering import lower
+from tests import htp, ort
+from tests.graphs import Builder
+
+F32, F16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
+STANDARD, QNN = target("onnx-standard"), target("qnn", "2.7.0")
+ALL = ("y", "mean", "inverse", "sum")
+
+
+def node(
+    outputs: tuple[str, ...] = ("y",),
+    *,
+    weights: tuple[str, ...] = ("gamma",),
+    skip_shape: tuple[int, ...] = (2, 3, 8),
+    shape: tuple[int, ...] = (2, 3, 8),
+    dtype: ir.DataType = F32,
+    **more: float,
+) -> ir.Model:
+    b = Builder()
+    inputs: list[ir.Value | None] = [b.input("x", dtype, shape), b.input("skip", dtype, skip_shape)]
+    for name in ("gamma", "beta", "bias"):
+        array = b.rng.standard_normal(8).astype(dtype.numpy())
+        inputs.append(b.const(name, array) if name in weights else None)
+    while inputs[-1] is None:
+        inputs.pop()
+    found = b.node("com.microsoft::SkipLayerNormalization", inputs, outputs, **more)
+    small = (*shape[:-1], 1)
+    described = zip(found, (dtype, F32, F32, dtype), (shape, small, small, shape), strict=False)
+    return b.model([o for o in described if o[0].name])
+
+
+def feeds(model: ir.Model) -> ort.Arrays:
+    rng = np.random.default_rng(1)
+    return {
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        for v in model.graph.inputs
+    }
+
+
+WEIGHTS = [("gamma",), ("gamma", "beta"), ("gamma", "bias"), ("gamma", "beta", "bias")]
+OUTPUTS = [("y",), ("y", "", "", "sum"), ("y", "mean"), ("y", "", "inverse"), ALL]
+
+
+@pytest.mark.parametrize("ep", [STANDARD, QNN], ids=str)
+@pytest.mark.parametrize("outputs", OUTPUTS, ids=str)
+@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
+def test_equals_the_kernel(ep: Target, outputs: tuple[str, ...], weights: tuple[str, ...]) -> None:
+    model = node(outputs, weights=weights, epsilon=1e-3)
+    given = feeds(model)
+    expected = ort.run(model, given)
+    lower(model, ep)
+    actual = ort.run(model, given)
+    assert list(actual) == [name for name in outputs if name]
+    for name, reference in expected.items():
+        assert ort.worst(reference, actual[name]) < 2e-6
+
+
+@pytest.mark.parametrize("skip_shape", [(1, 3, 8), (3, 8)], ids=str)
+def test_a_skip_for_the_whole_batch(skip_shape: tuple[int, ...]) -> None:
+    model = node(ALL, skip_shape=skip_shape)
+    given = feeds(model)
+    expected = ort.run(model, given)
+    lower(model, QNN)
+    actual = ort.run(model, given)
+    assert all(ort.worst(expected[name], actual[name]) < 2e-6 for name in ALL)
+
+
+def test_rank_2_and_the_default_epsilon() -> None:
+    model = node(shape=(5, 8), skip_shape=(5, 8))
+    given = {name: 1e-6 * array for name, array in feeds(model).items()}
+    expected = ort.run(model, given)["y"]
+    lower(model, QNN)
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 2e-6
+
+
+def test_half_precision() -> None:
+    half, wide = (node(("y", "", "", "sum"), dtype=dtype) for dtype in (F16, F32))
+    stored = half.graph.initializers["gamma"].const_value
+    assert stored is not None
+    wide.graph.initializers["gamma"].const_value = ir.tensor(
+        stored.numpy().astype(np.float32), name="gamma"
+    )
+    given = feeds(half)
+    exact = ort.run(wide, {k: v.astype(np.float32) for k, v in given.items()})
+    lower(half, QNN)
+    actual = ort.run(half, given)
+    for name, reference in exact.items():
+        assert ort.worst(reference, actual[name].astype(np.float32)) < 4e-3
+
+
+@htp.needs_qnn
+@pytest.mark.parametrize("outputs", [OUTPUTS[1], ALL], ids=str)
+def test_placed_whole_on_htp(outputs: tuple[str, ...], tmp_path: Path) -> None:
+    model = node(outputs, weights=WEIGHTS[3])
+    given = feeds(model)
+    expected = ort.run(model, given)
+    lower(model, QNN)
+    htp.check(model, given, expected, tmp_path)
