@@ -86,6 +86,15 @@ class Commit:
                 )
             self._pairs.append((old, new))
 
+    def discard(self) -> None:
+        """Leave the site alone after all."""
+        self._tape.discard()
+
+    @property
+    def built(self) -> Sequence[ir.Node]:
+        """The nodes that would come."""
+        return self._tape.nodes
+
     def signature(self) -> str:
         """Equal for sites whose parity is the same question."""
         parts = [self._rule.name]

@@ -103,19 +103,22 @@ class Engine:
                 if node.graph is None or rule.name in self._disabled:
                     continue
                 match = find(rule, self.model, graph, node)
-                if match is None or not self._wanted(rule, match, graph):
+                if match is None:
                     continue
                 reason = self._attempt(rule, node, "any", graph, match)
                 if isinstance(reason, str):
                     for matched in match.nodes:
                         self._left[matched].append(Refused(rule.name, reason))
 
-    def _wanted(self, rule: Rule, match: Match, graph: ir.Graph | ir.Function) -> bool:
-        """A fusion is wanted where the pattern cannot stay, or where the raised op may."""
-        imports = self._imports(graph)
+    def _unwanted(self, match: Match, commit: Commit, imports: dict[str, int]) -> str:
+        """Why a fusion stays away: the pattern can stay, and what it builds could not."""
         if any(self._judge(node, imports).verdict in _BAD for node in match.nodes):
-            return True
-        return self.target.supports(rule.emits[0].op)
+            return ""
+        for node in commit.built:
+            judgement = self._judge(node, imports)
+            if judgement.verdict is not Verdict.LEGAL:
+                return f"the pattern is legal here, and {op_of(node)} is {judgement.verdict}"
+        return ""
 
     def _lower(self, graph: ir.Graph | ir.Function) -> None:
         waiting = deque(graph)
@@ -189,6 +192,9 @@ class Engine:
             commit = attempt(rule, node, form, space, imports, match)
         except (Refusal, NotRaisable) as reason:
             return str(reason)
+        if match is not None and (unwanted := self._unwanted(match, commit, imports)):
+            commit.discard()
+            return unwanted
         self._budget -= 1
         if isinstance(graph, ir.Graph):
             self.model.opset_imports[""] = imports.get("", 1)

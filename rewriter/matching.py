@@ -18,18 +18,26 @@ class Match:
     """Nodes of the graph that a pattern found; the last one is the pattern's root.
 
     Attributes:
-        nodes: the matched nodes, in the order of the graph.
-        named: node by the name that the pattern gives to its first output.
+        nodes: the matched nodes, producers first.
+        bound: value by the name that the pattern gives it.
     """
 
     nodes: tuple[ir.Node, ...]
-    named: Mapping[str, ir.Node]
+    bound: Mapping[str, ir.Value]
 
     def site(self, imports: Mapping[str, int]) -> Site:
-        """The root as a site, with the other nodes beside it."""
-        root = self.nodes[-1]
-        others = {k: Site(n, imports) for k, n in self.named.items() if n is not root}
-        return Site(root, imports, others=others)
+        """The root as a site, with the other nodes beside it.
+
+        What the pattern itself names or joins counts as read; everything else that a node has
+        (an optional input, an attribute) the rule has to look at.
+        """
+        names = {value.producer(): name for name, value in self.bound.items()}
+        seen = {*self.bound.values(), *(v for node in self.nodes for v in node.outputs)}
+        sites = {
+            names.get(node, f"{node.op_type}_{i}"): Site(node, imports, matched=seen)
+            for i, node in enumerate(self.nodes[:-1])
+        }
+        return Site(self.nodes[-1], imports, matched=seen, others=sites, bound=self.bound)
 
 
 def find(rule: Rule, model: ir.Model, graph: ir.Graph | ir.Function, root: ir.Node) -> Match | None:
@@ -37,13 +45,8 @@ def find(rule: Rule, model: ir.Model, graph: ir.Graph | ir.Function, root: ir.No
     found = _compiled(rule).match(model, graph, root, check_nodes_are_removable=False)
     if not found:
         return None
-    nodes = _in_order(root, set(found.nodes))
-    named = {
-        name: producer
-        for name, value in found.bindings.items()
-        if isinstance(value, ir.Value) and (producer := value.producer()) in nodes
-    }
-    return Match(tuple(nodes), named)
+    bound = {name: v for name, v in found.bindings.items() if isinstance(v, ir.Value)}
+    return Match(tuple(_in_order(root, set(found.nodes))), bound)
 
 
 def _in_order(root: ir.Node, matched: set[ir.Node]) -> list[ir.Node]:

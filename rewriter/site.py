@@ -7,7 +7,7 @@ omission. A rule that may ignore something says so with :meth:`Site.ignore`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -30,7 +30,8 @@ class Site:
         node: the node itself; read it through the methods, so that reading is noted.
         facts: what the table was asked about.
         opset: version of ai.onnx in the model.
-        others: the other nodes of a fusion's pattern, by the name the pattern gives them.
+        others: the other nodes of a fusion's pattern, by the name the pattern gives their output.
+        bound: values of a fusion's pattern, by name.
     """
 
     def __init__(
@@ -39,15 +40,20 @@ class Site:
         imports: Mapping[str, int],
         *,
         facts: Facts | None = None,
+        matched: Collection[ir.Value] = (),
         others: Mapping[str, Site] | None = None,
+        bound: Mapping[str, ir.Value] | None = None,
     ) -> None:
         self.node = node
         self.facts = facts or facts_of(node, imports)
         self.opset = opset_of("", imports)
         self.others = others or {}
+        self.bound = bound or {}
         self._schema = schema_of(op_of(node), self.facts.opset)
         self._attributes = attributes_of(node, self.facts.opset)
-        self._read: set[str] = set()
+        self._read = {
+            self._schema.input_name(i) for i, value in enumerate(node.inputs) if value in matched
+        }
 
     def refuse(self, reason: str) -> NoReturn:
         """Leave the node alone, for a reason."""

@@ -31,7 +31,6 @@ def matmul_nbits(op: Tape, site: Site) -> ir.Value:
     """MatMul(a, DequantizeLinear(W)) as MatMulNBits(a, codes, scales, zero points)."""
     weight = site.others["weight"]
     a, x, scale = site.input("A"), weight.input("x"), weight.input("x_scale")
-    site.ignore("B")
     block, axis = weight.integer("block_size"), weight.integer("axis")
     stored = weight.stored(x, "the weight")
     weight.ignore("output_dtype")  # the type of the scale, which is that of a (checked below)

@@ -175,7 +175,7 @@ def _softmax(op: Tape, site: Site, x: ir.Value) -> ir.Value:
     "Attention",
     emits=(
         "Add", "And", "Cast", "Concat", "Expand", "Greater", "LessOrEqual", "MatMul", "Max",
-        "Mul", "Pad", "ReduceMax", "Reshape", "Softmax", "Tanh", "Transpose", "Unsqueeze", "Where",
+        "Mul", "ReduceMax", "Reshape", "Softmax", "Tanh", "Transpose", "Unsqueeze", "Where",
     ),
     opset=18,
 )  # fmt: skip

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.facts import constant, static_dims
 from rewriter.rules.parts.attention import in_rows, sizes
 from rewriter.rules.parts.positions import MASKED, hidden, next_positions, visible
 from rewriter.tape import Tape
@@ -96,7 +96,7 @@ class Bias:
 def bias(op: Tape, mask: ir.Value | None, sight: Sight, groups: int, dtype: ir.DataType) -> Bias:
     """The bias of a mask (dims that broadcast to (B, Hq, S, up to T)) and of positions.
 
-    Keys beyond a mask's last dim are masked. What is known now is computed now, and what equal
+    Keys beyond a mask's last dim are masked; a mask that is that short has fixed dims. What is known now is computed now, and what equal
     layers share is built once.
 
     Args:
@@ -178,8 +178,9 @@ def _additive(op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType) -> ir.Val
     else:
         mask = mask if mask.dtype == dtype else op.Cast(mask, to=dtype)
         mask = op.Max(mask, op.const(np.float32(floor), dtype, name="floor"))
-    missing = keys - sizes(mask)[3]
-    if missing == 0:
+    *block, columns = static_dims(mask) if sizes(mask)[3] < keys else sizes(mask)
+    if columns == keys:
         return mask
-    pads = op.const(np.array([0] * 7 + [missing], np.int64), name="pads")
-    return op.Pad(mask, pads, op.const(np.float32(floor), dtype, name="beyond"))
+    # Not Pad: on HTP an Expand behind it puts 0 in the place of what was padded.
+    beyond = np.full((*block, keys - columns), floor)
+    return op.Concat(mask, op.const(beyond, dtype, name="beyond"), axis=3)

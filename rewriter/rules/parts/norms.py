@@ -58,7 +58,7 @@ def weight_row(
 def deviation(
     op: Tape, x: ir.Value, rank: int, axis: int, epsilon: float, stash: ir.DataType
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """m = mean(x), x - m, and 1 / sqrt(mean((x - m)²) + epsilon), computed in ``stash``."""
+    """M = mean(x), x - m, and 1 / sqrt(mean((x - m)²) + epsilon), computed in ``stash``."""
     wide = x if x.dtype == stash else op.Cast(x, to=stash)
     axes = op.const(np.arange(axis, rank), ir.DataType.INT64, name="axes")
     mean = op.ReduceMean(wide, axes, keepdims=1)

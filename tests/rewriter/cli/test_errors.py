@@ -272,7 +272,7 @@ def raising(error: BaseException) -> Callable[..., None]:
         (ValueError("what?"), 1, "internal error: ValueError: what? (--debug shows where)"),
     ],
 )
-@pytest.mark.parametrize("stage", ["lower", "check_sites", "place"])
+@pytest.mark.parametrize("stage", ["lower", "check_sites", "estimate"])
 def test_an_error_in_any_stage(
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
@@ -283,12 +283,36 @@ def test_an_error_in_any_stage(
     code: int,
     said: str,
 ) -> None:
-    if stage == "place" and isinstance(error, RuntimeFault) and error.kind == "missing":
-        pytest.skip("placement that cannot run is a note")
     monkeypatch.setattr(pipeline, stage, raising(error))
-    words = [str(model), "--ep", "qnn", *DIMS, "--parity", "none" if stage == "place" else "sites"]
+    words = [str(model), "--ep", "qnn", *DIMS, "--parity", "sites"]
     assert said in failure(capsys, *words, code=code)
     assert not list(away.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "said"),
+    [
+        ("memory", 6, "placing model.onnx: it stopped"),
+        ("timeout", 0, "note: placement did not finish: it stopped; raise --budget"),
+        ("missing", 0, "note: placement did not run: it stopped"),
+        ("crash", 5, "the runtime failed: it stopped"),
+    ],
+)
+def test_a_placement_that_cannot_finish(
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    model: Path,
+    away: Path,
+    kind: str,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(pipeline.Pipeline, "_unplaceable", lambda _: "")
+    monkeypatch.setattr(pipeline, "place", raising(RuntimeFault(kind, "it stopped")))
+    assert main([str(model), "--ep", "qnn", *DIMS, "--parity", "none"]) == code
+    captured = capsys.readouterr()
+    assert said in captured.out + captured.err
+    assert bool(list(away.iterdir())) == (code != 6)
 
 
 def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from capabilities import target
 from rewriter.engine import Engine
-from rewriter.lowering import Stuck, lower
+from rewriter.lowering import lower
 from rewriter.rule import registry
 from tests import htp, ort, toys
 from tests.graphs import Builder

@@ -54,9 +54,7 @@ def node(case: Case) -> ir.Model:
     dtypes = [case.dtype, F32, F32]
     shapes = [case.shape, small, small]
     opset = 23 if case.op == "RMSNormalization" else 17
-    return b.model(
-        [o for o in zip(found, dtypes, shapes, strict=False) if o[0].name], opset
-    )
+    return b.model([o for o in zip(found, dtypes, shapes, strict=False) if o[0].name], opset)
 
 
 def feeds(model: ir.Model, size: float = 1.0) -> ort.Arrays:
@@ -163,9 +161,7 @@ def test_what_is_fine_stays(op: str) -> None:
     ],
     ids=["Scale", "scale"],
 )
-def test_refuses_a_scale_that_broadcasts_within_what_is_normalized(
-    case: Case, reason: str
-) -> None:
+def test_refuses_a_scale_that_broadcasts_within_what_is_normalized(case: Case, reason: str) -> None:
     with pytest.raises(Stuck, match=reason):
         lower(node(case), QNN, disable=["norm_primitives", "rms_normalization_primitives"])
 
@@ -178,7 +174,7 @@ def test_refuses_a_scale_that_broadcasts_within_what_is_normalized(
     ],
 )
 def test_refuses_to_flatten_what_is_flat(op: str, primitives: str) -> None:
-    with pytest.raises(Stuck, match="it (has one output|is) over the last axis, at rank 3|it has"):
+    with pytest.raises(Stuck, match=r"over the last axis, at rank 3 or less"):
         lower(node(Case("plain", op)), NO_NORM, disable=[primitives])
 
 
