@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from rewriter.errors import RewriteError
-from rewriter.extract import extract
+from rewriter.extract import extract, from_constants, leaves
 from rewriter.facts import attributes_of, constant, dims_of, facts_of, op_of, opset_of, present
 from rewriter.rule import Rule
 from rewriter.schemas import schema_of
@@ -106,18 +106,26 @@ class Commit:
         return " ".join(parts)
 
     def both_sides(self, model: ir.Model) -> tuple[ir.Model, ir.Model]:
-        """The original and the replacement as models of the same inputs and outputs."""
+        """The original and the replacement as models of the same inputs and outputs.
+
+        They are cut at the inputs of the original nodes; where the replacement reaches further
+        up (a table instead of what computes it), at what it reaches. What comes from constants
+        alone is no input but computed.
+        """
         inner = {value for node in self._replaced for value in node.outputs}
-        boundary = [
+        boundary = {
             value
             for node in self._replaced
             for value in node.inputs
             if value is not None and present(value) and value not in inner
-        ]
+        }
+        boundary -= {value for value in boundary if from_constants(value)}
         names = [old.name or f"output_{i}" for i, (old, _) in enumerate(self._pairs)]
+        new = [value for _, value in self._pairs]
+        if reached := leaves(new, boundary) - boundary:
+            boundary = reached
         before = extract(model, [old for old, _ in self._pairs], names, boundary)
-        after = extract(model, [new for _, new in self._pairs], names, boundary)
-        return before, after
+        return before, extract(model, new, names, boundary)
 
     def apply(self, space: Workspace, meta: Mapping[str, Any]) -> list[ir.Node]:
         """Edit the graph; returns the new nodes."""

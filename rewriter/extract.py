@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -53,6 +53,28 @@ class _Copy:
         for old, new in zip(node.outputs, copy.outputs, strict=True):
             self.values[old] = new
             new.name, new.type, new.shape = old.name, old.type, old.shape
+
+
+def from_constants(value: ir.Value) -> bool:
+    """Whether a value is computed, and from constants alone."""
+    return value.producer() is not None and not leaves([value], ())
+
+
+def leaves(values: Iterable[ir.Value], boundary: Collection[ir.Value]) -> set[ir.Value]:
+    """Where walking up from some values ends: at a boundary, or at an input; never at constants."""
+    found: set[ir.Value] = set()
+    waiting, seen = list(values), set[ir.Value]()
+    while waiting:
+        value = waiting.pop()
+        if value in seen or constant(value) is not None:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is None or value in boundary:
+            found.add(value)
+        else:
+            waiting += [v for v in producer.inputs if v is not None and present(v)]
+    return found
 
 
 def _like(value: ir.Value) -> ir.Value:

@@ -127,12 +127,23 @@ def _draw_write_indices(
     return {"write_indices": rows}
 
 
+def _draw_coordinates(
+    shapes: Mapping[str, tuple[int, ...]], _given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """``indices`` of GatherND that data has, from both ends, whatever its batch dims are."""
+    dims, wanted = shapes["data"], shapes["indices"]
+    count = wanted[-1]
+    sizes = np.array([min(dims[i : len(dims) - count + i + 1]) for i in range(count)])
+    return {"indices": np.random.default_rng(seed).integers(-sizes, sizes, wanted)}
+
+
 def _everything(_name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
     return array
 
 
 DOMAINS: dict[str, Domain] = {
     "Attention": Domain(_draw_attention, _hidden_scores),
+    "GatherND": Domain(_draw_coordinates, _everything),
     "RotaryEmbedding": Domain(_draw_positions, _everything),
     "TensorScatter": Domain(_draw_write_indices, _everything),
     "com.microsoft::GatherBlockQuantized": Domain(_draw_rows, _everything),

@@ -7,6 +7,8 @@ Without write_indices the update replaces the first S rows.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import onnx_ir as ir
 
@@ -24,7 +26,7 @@ _UNSCATTERED = frozenset({
 
 @lowers(
     "TensorScatter",
-    emits=("Add", "Concat", "Expand", "Mod", "ScatterElements", "Slice", "Unsqueeze"),
+    emits=("Add", "Concat", "Expand", "Mod", "Reshape", "ScatterElements", "Slice", "Unsqueeze"),
     opset=18,
 )
 def scattered_rows(op: Tape, site: Site) -> ir.Value:
@@ -44,8 +46,16 @@ def scattered_rows(op: Tape, site: Site) -> ir.Value:
     starts = site.optional("write_indices")
     if starts is None:
         return _first_rows(op, cache, update, axis, capacity)
+    folded = rank > 4  # HTP scatters at up to rank 4; the dims around the axis fold
+    if folded:
+        cache, update = (_folded(op, x, axis) for x in (cache, update))
+        dims, axis = _dims(site, update, "update"), 2
     rows = _rows(op, starts, dims, axis, capacity if mode == "circular" else 0)
-    return op.ScatterElements(cache, rows, update, axis=axis)
+    written = op.ScatterElements(cache, rows, update, axis=axis)
+    if not folded:
+        return written
+    whole = np.array([0, *_dims(site, site.input("past_cache"), "past_cache")[1:]], np.int64)
+    return op.Reshape(written, op.const(whole, name="cache_shape"))
 
 
 def _dims(site: Site, value: ir.Value, name: str) -> list[int]:
@@ -54,6 +64,13 @@ def _dims(site: Site, value: ir.Value, name: str) -> list[int]:
     known = (dims_of(value) or ())[1:]
     site.require(None not in known, f"{name} has a dim that is not fixed: {value.shape}")
     return [1, *(d for d in known if d is not None)]
+
+
+def _folded(op: Tape, x: ir.Value, axis: int) -> ir.Value:
+    """A cache or an update as (B, all before the axis, rows, all behind it)."""
+    dims = [d or 0 for d in dims_of(x) or ()]
+    shape = [0, math.prod(dims[1:axis]), dims[axis], math.prod(dims[axis + 1 :])]
+    return op.Reshape(x, op.const(np.array(shape, np.int64), name="folded"))
 
 
 def _first_rows(op: Tape, cache: ir.Value, update: ir.Value, axis: int, capacity: int) -> ir.Value:

@@ -96,8 +96,8 @@ class Bias:
 def bias(op: Tape, mask: ir.Value | None, sight: Sight, groups: int, dtype: ir.DataType) -> Bias:
     """The bias of a mask (dims that broadcast to (B, Hq, S, up to T)) and of positions.
 
-    Keys beyond a mask's last dim are masked; a mask that is that short has fixed dims. What is known now is computed now, and what equal
-    layers share is built once.
+    Keys beyond a mask's last dim are masked; a mask that is that short has fixed dims. What is
+    known now is computed now, and what equal layers share is built once.
 
     Args:
         op: the tape.
