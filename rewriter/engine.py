@@ -120,6 +120,16 @@ class Engine:
                 return f"the pattern is legal here, and {op_of(node)} is {judgement.verdict}"
         return ""
 
+    def _idle(self, node: ir.Node, commit: Commit, imports: dict[str, int]) -> str:
+        """Why a replacement gets nowhere: it holds the same op, illegal by the same row."""
+        row = self._judge(node, imports).row
+        for built in commit.built:
+            if op_of(built) == op_of(node) and row is not None:
+                again = self._judge(built, imports)
+                if again.verdict in _BAD and again.row == row:
+                    return f"what it builds is illegal for the same reason [{row.form}]"
+        return ""
+
     def _lower(self, graph: ir.Graph | ir.Function) -> None:
         waiting = deque(graph)
         while waiting:
@@ -192,7 +202,10 @@ class Engine:
             commit = attempt(rule, node, form, space, imports, match)
         except (Refusal, NotRaisable) as reason:
             return str(reason)
-        if match is not None and (unwanted := self._unwanted(match, commit, imports)):
+        unwanted = (
+            self._unwanted(match, commit, imports) if match else self._idle(node, commit, imports)
+        )
+        if unwanted:
             commit.discard()
             return unwanted
         self._budget -= 1

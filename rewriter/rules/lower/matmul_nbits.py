@@ -1,4 +1,4 @@
-"""com.microsoft MatMulNBits to DequantizeLinear and MatMul of the standard.
+"""com.microsoft MatMulNBits in another form of its own, or as ops of the standard.
 
 The codes (N, K/b, ·) become a matrix (K, N) of the ONNX type of the same width: the same
 integers, dequantized in blocks along axis 0 (or per column where one block spans K). Without
@@ -18,6 +18,25 @@ from rewriter.site import Site
 from rewriter.tape import Tape
 
 _UNSIGNED = {4: ir.DataType.UINT4, 8: ir.DataType.UINT8}
+
+
+@lowers(
+    "com.microsoft::MatMulNBits",
+    emits=("com.microsoft::MatMulNBits[scales rank 1]",),
+    form="scales rank 2",
+    order=-1,
+)
+def flat_scales(op: Tape, site: Site) -> ir.Value:
+    """The same node with its scales (N, K/b) as a row, which is how older readers want them."""
+    scale = site.input("scales")
+    flat = site.constant(scale, "scales").reshape(-1)
+    names = ("A", "B", "scales", "zero_points", "g_idx", "bias")
+    inputs = [site.optional(name) for name in names]
+    inputs[2] = op.const(flat, scale.dtype, name="scales")
+    while inputs[-1] is None:
+        inputs.pop()
+    attributes = {name: site.attribute(name) for name in site.node.attributes}
+    return op.emit("com.microsoft::MatMulNBits", inputs, attributes)[0]
 
 
 @lowers(

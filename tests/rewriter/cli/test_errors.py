@@ -16,6 +16,7 @@ import pytest
 
 from rewriter import pipeline
 from rewriter.cli import main
+from rewriter.cli.signals import tidy_on_signals
 from rewriter.errors import RuntimeFault
 from rewriter.parity import model as model_parity
 from tests.decoders import FIXTURE, Decoder, decoder
@@ -376,6 +377,24 @@ def test_a_signal_in_the_middle_of_parity(
     assert not list(away.iterdir())
     left = {p.name for p in (away.parent / "tmp").iterdir()}
     assert left <= {".ses"}  # which importing ONNX Runtime writes
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_second_signal_does_not_cut_the_cleaning_short() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        tidy_on_signals()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        for number in numbers:
+            signal.raise_signal(number)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        tidy_on_signals()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # nohup
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_reader_that_leaves_early(model: Path, away: Path) -> None:

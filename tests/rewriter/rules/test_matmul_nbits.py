@@ -181,3 +181,23 @@ def test_there_and_back_is_the_same_weight() -> None:
     lower(model, toys.target("DequantizeLinear | any | illegal"))
     lower(model, STANDARD)
     assert np.array_equal(expected, ort.run(model, given)["y0"])
+
+
+def test_older_readers_get_flat_scales() -> None:
+    """Trap 8 of lowering.md: OpenVINO before 2025.2 reads only 1-D scales."""
+    model = nbits(accuracy_level=4, zero_points=False)
+    expected = ort.run(model, identity(64))["y"]
+    report = lower(model, target("openvino", "2025.0.0"))
+    assert report.sites() == {("flat_scales", "com.microsoft::MatMulNBits"): 1}
+    (node,) = model.graph
+    scales = node.inputs[2]
+    assert scales is not None
+    assert len(scales.shape or ()) == 1
+    assert node.attributes["accuracy_level"].as_int() == 4
+    assert np.array_equal(expected, ort.run(model, identity(64))["y"])
+
+
+def test_flat_scales_are_no_way_out_of_another_trouble() -> None:
+    model = nbits(bias=True)
+    report = lower(model, toys.target("com.microsoft::MatMulNBits | bias given | illegal"))
+    assert [fired.rule for fired in report.fired] == ["dequantize_and_matmul"]
