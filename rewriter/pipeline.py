@@ -194,9 +194,11 @@ class Pipeline:
         exact: list[dict[str, Array]],
         device: Trial,
     ) -> None:
-        if graph.placement is not None and exact:
-            parity.device = check_device(model, exact, graph.placement.outputs, device)
-        elif not graph.fault:
+        outputs = [] if graph.placement is None else graph.placement.outputs
+        if outputs and exact:
+            ep = self._settings.target.ep
+            parity.device = check_device(model, exact, outputs, device, ep)
+        elif not (graph.fault or graph.surprises()):
             parity.missing = "the device was not compared"
             graph.notes.append(f"{parity.missing}: one of the two sides has no outputs")
 

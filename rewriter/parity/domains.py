@@ -137,6 +137,22 @@ def _draw_coordinates(
     return {"indices": np.random.default_rng(seed).integers(-sizes, sizes, wanted)}
 
 
+def _draw_padding(
+    shapes: Mapping[str, tuple[int, ...]], _given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """``key_padding_mask``: lengths of at least 1, or flags that leave the first key."""
+    if "key_padding_mask" not in shapes:
+        return {}
+    wanted, rng = shapes["key_padding_mask"], np.random.default_rng(seed)
+    past = shapes.get("past_key", (0, 0, 0, 0))[2]
+    if len(wanted) == 1:
+        keys = past + shapes["key"][-2]
+        return {"key_padding_mask": rng.integers(1, keys + 1, wanted).astype(np.int32)}
+    mask = rng.integers(0, 2, wanted).astype(np.int32)
+    mask[..., 0] = 1
+    return {"key_padding_mask": mask}
+
+
 def _everything(_name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
     return array
 
@@ -148,5 +164,6 @@ DOMAINS: dict[str, Domain] = {
     "TensorScatter": Domain(_draw_write_indices, _everything),
     "com.microsoft::GatherBlockQuantized": Domain(_draw_rows, _everything),
     "com.microsoft::GroupQueryAttention": Domain(_draw_lengths, _valid_rows),
+    "com.microsoft::MultiHeadAttention": Domain(_draw_padding, _everything),
     "com.microsoft::RotaryEmbedding": Domain(_draw_positions, _everything),
 }

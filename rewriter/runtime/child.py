@@ -23,12 +23,14 @@ from rewriter.errors import BadInput, RuntimeFault
 from rewriter.runtime import log
 
 WORKER = Path(__file__).with_name("worker.py")
+OPENVINO_WORKER = Path(__file__).with_name("openvino_worker.py")
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
-_RUNTIMES = {"cpu": "ONNX Runtime", "qnn": "QNN"}
+_RUNTIMES = {"cpu": "ONNX Runtime", "qnn": "QNN", "openvino": "OpenVINO"}
 _PACKAGES = {
     "onnxruntime": ("onnxruntime", "ort"),
     "onnxruntime_qnn": ("onnxruntime-qnn", "qnn"),
+    "openvino": ("openvino", "openvino"),
 }
 _OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
 _NUMPY_KINDS = "biufcU"
@@ -40,9 +42,11 @@ class Job:
     """One session to create, and the feeds to run on it.
 
     Attributes:
-        ep: ``"cpu"`` or ``"qnn"``.
+        ep: ``"cpu"``, ``"qnn"`` or ``"openvino"``. OpenVINO knows no configuration entries,
+            optimization level, assignment or verbose log; it is all or nothing.
         external_data_dir: the folder of the model's external data where it is not the model's own.
-        provider_options: options of the provider; QNN's ``backend_path`` is added when absent.
+        provider_options: options of the provider; QNN's ``backend_path`` and the properties that
+            make OpenVINO's arithmetic exact are added when absent.
         config: session configuration entries.
         optimize: ONNX Runtime's default graph optimization; otherwise none at all.
         threads: threads inside an op; 0 leaves the choice to the runtime.
@@ -62,6 +66,14 @@ class Job:
     outputs: Sequence[str] | None = None
     assignment: bool = False
     verbose: bool = False
+
+
+class Refused(RuntimeFault):
+    """A reader does not translate a file; ``said`` is everything that it said."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__("error", message)
+        self.said = said
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,7 @@ def run(job: Job, *, python: Path | None = None, time_limit: float = 600) -> Res
 
     Raises:
         BadInput: an input array has a dtype that numpy itself cannot hold.
+        Refused: OpenVINO's reader does not translate the model.
         RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
     """
     with TemporaryDirectory(prefix="rewrite-", ignore_cleanup_errors=True) as name:
@@ -160,12 +173,12 @@ def _write_feed(feed: Mapping[str, np.ndarray[Any, Any]], file: Path) -> dict[st
     return {"file": str(file), "names": list(feed)}
 
 
-def _start(folder: Path, python: Path | None) -> subprocess.Popen[bytes]:
+def _start(worker: Path, folder: Path, python: Path | None) -> subprocess.Popen[bytes]:
     interpreter = sys.executable if python is None else str(python)
     with (folder / "log").open("wb") as output:
         try:
             return subprocess.Popen(
-                [interpreter, str(WORKER), str(folder / "job.json")],
+                [interpreter, str(worker), str(folder / "job.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -181,7 +194,8 @@ def _start(folder: Path, python: Path | None) -> subprocess.Popen[bytes]:
 
 def _wait(job: Job, folder: Path, python: Path | None, time_limit: float) -> int:
     """Start the child and wait; it never outlives this call, whatever interrupts it."""
-    process = _start(folder, python)
+    worker = OPENVINO_WORKER if job.ep == "openvino" else WORKER
+    process = _start(worker, folder, python)
     try:
         return process.wait(timeout=time_limit)
     except subprocess.TimeoutExpired:
@@ -249,8 +263,8 @@ def _fault(job: Job, folder: Path, error: Mapping[str, str], python: Path | None
     if any(sign in message for sign in _OUT_OF_MEMORY):
         kind = "memory"
     verb = "ran out of memory" if kind == "memory" else "failed"
-    text = log.sentence(message)
-    return RuntimeFault(kind, f"{_RUNTIMES[job.ep]} {verb} while {_stage(folder)}: {text}")
+    text = f"{_RUNTIMES[job.ep]} {verb} while {_stage(folder)}: {log.sentence(message)}"
+    return Refused(text, message) if kind == "refused" else RuntimeFault(kind, text)
 
 
 def _result(result: Mapping[str, Any], seen: log.Log) -> Result:

@@ -19,6 +19,12 @@ _STATUS = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"\S+\.(?:cc|cpp|h|hpp):\d+ (?:[\w:~<>&*,. ]+\([^)]*\)(?: const)? |[A-Z]\w+ )?"
 )
+_OPENVINO = re.compile(
+    r"(?:Exception from|Check '.*?' failed at) \S+\.(?:cpp|hpp|h):\d+:\s*"
+    r"|FrontEnd API failed with \w+:\s*"
+    r"|While validating node '.*?' with friendly_name '.*?':\s*",
+    re.DOTALL,
+)
 _STACK = re.compile(r"\s*(?:Stacktrace:|Traceback \(most recent call last\)).*", re.DOTALL)
 _LONGEST = 300
 
@@ -73,5 +79,6 @@ def label(name: str, op: str) -> str:
 def sentence(message: str) -> str:
     """A runtime's message without status codes, C++ sources and stack traces."""
     text = _STACK.sub("", message)
+    text = _OPENVINO.sub("", text) or text
     text = " ".join(_SOURCE.sub("", _STATUS.sub("", text)).split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip()}…"

@@ -8,11 +8,16 @@ whatever this process prints as its log, and reads the ``result.json`` left besi
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rewriter.runtime import worker_files as files
+else:
+    sys.path.append(str(Path(__file__).parent))  # last: what lies here hides no other module
+    import worker_files as files
 
 QNN_NAME = "QNNExecutionProvider"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -20,25 +25,13 @@ RECORD_ASSIGNMENT = "session.record_ep_graph_assignment_info"
 VERBOSE, WARNING = 0, 2
 
 
-def main(job_file: Path) -> None:
-    """Do the job and leave ``result.json``, which holds an ``error`` when the job failed."""
-    job = json.loads(job_file.read_text(encoding="utf-8"))
-    try:
-        result = work(job, job_file.parent)
-    except Exception as error:
-        result = {"error": describe(error)}
-    part = job_file.with_name("result.part")
-    part.write_text(json.dumps(result), encoding="utf-8")
-    part.replace(job_file.with_name("result.json"))  # never a half-written result
-
-
 def work(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Create the session and run every feed; return what ``child.Result`` needs."""
-    enter(folder, "loading the runtime")
+    files.enter(folder, "loading the runtime")
     import onnxruntime as ort
 
     began = time.perf_counter()
-    enter(folder, "creating the session")
+    files.enter(folder, "creating the session")
     session = create_session(ort, job)
     created = time.perf_counter()
     outputs = [
@@ -50,11 +43,6 @@ def work(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         "outputs": outputs,
         "seconds": {"create": created - began, "run": time.perf_counter() - created},
     }
-
-
-def enter(folder: Path, stage: str) -> None:
-    """Note what comes next: a process that dies or hangs can no longer say where it was."""
-    (folder / "stage").write_text(stage, encoding="utf-8")
 
 
 def create_session(ort: Any, job: dict[str, Any]) -> Any:
@@ -136,30 +124,13 @@ def op_name(domain: str, op_type: str) -> str:
 def run_feed(
     session: Any, job: dict[str, Any], folder: Path, number: int, feed: dict[str, Any]
 ) -> dict[str, Any]:
-    """Run one feed; the outputs go to an npz file, keyed by position as names may be anything."""
-    import numpy as np
-
-    enter(folder, f"running feed {number}")
-    with np.load(feed["file"], allow_pickle=False) as stored:
-        inputs = {name: stored[str(index)] for index, name in enumerate(feed["names"])}
+    """Run one feed; the outputs go to a file."""
+    files.enter(folder, f"running feed {number}")
     names = job["outputs"]
     if names is None:
         names = [output.name for output in session.get_outputs()]
-    arrays = [
-        storable(name, value) for name, value in zip(names, session.run(names, inputs), strict=True)
-    ]
-    file = folder / f"outputs{number}.npz"
-    np.savez(file, **{str(index): array for index, array in enumerate(arrays)})
-    return {"file": str(file), "names": names}
-
-
-def storable(name: str, value: Any) -> Any:
-    """An array that an npz file holds without pickling."""
-    import numpy as np
-
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"output {name!r} is a {type(value).__name__}, not a tensor")
-    return value.astype(str) if value.dtype.kind == "O" else value
+    values = session.run(names, files.read_feed(feed))
+    return files.write_outputs(folder / f"outputs{number}.npz", names, values)
 
 
 def versions(ep: str) -> dict[str, str]:
@@ -172,13 +143,5 @@ def versions(ep: str) -> dict[str, str]:
     return found
 
 
-def describe(error: Exception) -> dict[str, str]:
-    """The error as data: its kind, and the module's name or the message."""
-    if isinstance(error, ImportError) and error.name in {"onnxruntime", "onnxruntime_qnn"}:
-        return {"kind": "missing", "message": error.name}
-    kind = "memory" if isinstance(error, MemoryError) else "error"
-    return {"kind": kind, "message": str(error) or type(error).__name__}
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    files.main(Path(sys.argv[1]), work)

@@ -191,6 +191,30 @@ def test_indices_are_integers_that_caches_share() -> None:
             assert n.inputs[1].dtype == I64
 
 
+def test_caches_that_differ_share_no_rows() -> None:
+    """A sliding layer's cache wraps where a global layer's goes on."""
+    b = Builder()
+    starts = b.input("write_indices", I64, (2,))
+    outputs = []
+    for name, rows, mode in (("global", 16, "linear"), ("wide", 12, "circular"),
+                             ("sliding", 8, "circular")):  # fmt: skip
+        cache = b.input(f"{name}_cache", F32, (2, 2, rows, 4))
+        new = b.input(f"{name}_new", F32, (2, 2, 3, 4))
+        y = b.op("TensorScatter", cache, new, starts, name=name, mode=mode)
+        outputs.append((y, F32, (2, 2, rows, 4)))
+    model = b.model(outputs, opset=24)
+    rng = np.random.default_rng(0)
+    feeds: ort.Arrays = {"write_indices": np.array([11, 6])}
+    for value in model.graph.inputs[1:]:
+        assert value.name
+        assert value.shape
+        feeds[value.name] = rng.standard_normal(value.shape.numpy()).astype(np.float32)
+    expected = ort.run(model, feeds)
+    lower(model, QNN)
+    for name, array in ort.run(model, feeds).items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
 @pytest.mark.parametrize(
     "case",
     [c for c in CASES if c.name in {"several rows", "circular, wraps", "no indices", "rank 5"}],

@@ -164,7 +164,7 @@ def test_on_the_cpu_target_every_node_is_at_home(tmp_path: Path) -> None:
     assert placed.outputs[0]["y"].shape == X.shape
 
 
-@pytest.mark.parametrize("ep", ["openvino", "openvino-ep", "onnx-standard"])
+@pytest.mark.parametrize("ep", ["openvino-ep", "onnx-standard"])
 def test_other_targets_say_that_placement_is_not_built(tmp_path: Path, ep: str) -> None:
     with pytest.raises(RuntimeFault, match=f"placement for {ep} is not built yet") as caught:
         place(save_linear(tmp_path / "m.onnx"), ep=ep, options={})

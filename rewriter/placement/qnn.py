@@ -1,4 +1,4 @@
-"""Where the nodes of a model land on the real runtime, and why.
+"""Where nodes land on QNN, and why.
 
 A session that was created with ``session.disable_cpu_ep_fallback`` is the proof that no node is
 left to the CPU, so that comes first; only when it is refused, a second session is created that
@@ -11,14 +11,12 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from rewriter.errors import RuntimeFault
+from rewriter.placement.model import Feeds, Placement
 from rewriter.runtime import child
 from rewriter.runtime.log import label
 
@@ -30,74 +28,14 @@ _REFUSED_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 _CPU = "CPUExecutionProvider"
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a model's nodes run, as ONNX Runtime partitioned them after its own optimizer.
-
-    Attributes:
-        runtime: the runtime and its versions, with the SoC where it is emulated.
-        on_ep: nodes the target's provider took.
-        on_cpu: nodes left to the CPU; 0 for a target that is the CPU.
-        cpu_ops: op -> how many of the nodes left to the CPU.
-        cpu_nodes: (name, op) of each node left to the CPU.
-        reasons: node name -> why the provider refused it.
-        partitions: how many times the model enters the provider.
-        outputs: one dict of arrays for each feed.
-        seconds: wall time, the child processes included.
-        full: no node is left to the CPU, proven by a session that forbids it.
-        note: what else must be known to read the numbers; empty when nothing is.
-    """
-
-    runtime: str
-    on_ep: int
-    on_cpu: int
-    cpu_ops: Mapping[str, int]
-    cpu_nodes: Sequence[tuple[str, str]]
-    reasons: Mapping[str, str]
-    partitions: int
-    outputs: list[child.Arrays]
-    seconds: float
-    full: bool
-    note: str = ""
-
-
 def place(
-    model: Path,
-    *,
-    ep: str,
-    options: Mapping[str, str],
-    python: Path | None = None,
-    time_limit: float = 600,
-    feeds: Sequence[Mapping[str, np.ndarray[Any, Any]]] = (),
-) -> Placement:
-    """Place a model on the installed runtime of a target, and run it where feeds are given.
-
-    Args:
-        model: the ONNX file, external data beside it.
-        ep: the target's EP.
-        options: provider options, which win over the ones the emulator needs; for ``ort-cpu``,
-            whose provider has none, session configuration entries.
-        python: the interpreter whose runtime is used; this one when None.
-        time_limit: seconds for everything together.
-        feeds: inputs to run; what the outputs must be close to is the caller's knowledge.
-
-    Raises:
-        RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
-    """
-    if ep == "qnn":
-        return _place_qnn(model, options, python, time_limit, feeds)
-    if ep == "ort-cpu":
-        return _place_cpu(model, options, python, time_limit, feeds)
-    raise RuntimeFault("missing", f"placement for {ep} is not built yet: use --no-place")
-
-
-def _place_qnn(
     model: Path,
     options: Mapping[str, str],
     python: Path | None,
     time_limit: float,
-    feeds: Sequence[Mapping[str, np.ndarray[Any, Any]]],
+    feeds: Feeds,
 ) -> Placement:
+    """Place a model on QNN; ``options`` win over the ones the emulator needs."""
     began = time.monotonic()
     settings = {**(_EMULATED_SOC if emulated() else {}), **options}
     strict = child.Job(
@@ -117,10 +55,10 @@ def _place_qnn(
         lenient = replace(strict, config={}, verbose=True)
         left = max(time_limit - (time.monotonic() - began), 0)
         result, proven = child.run(lenient, python=python, time_limit=left), False
-    return _qnn_placement(result, settings, proven=proven, seconds=time.monotonic() - began)
+    return _placement(result, settings, proven=proven, seconds=time.monotonic() - began)
 
 
-def _qnn_placement(
+def _placement(
     result: child.Result, settings: Mapping[str, str], *, proven: bool, seconds: float
 ) -> Placement:
     taken = [part for part in result.assignment if part.ep != _CPU]
@@ -130,7 +68,7 @@ def _qnn_placement(
     reasons = {name: why for name, why in result.reasons.items() if name in names}
     silent = on_ep == 0 and bool(left) and not reasons
     return Placement(
-        runtime=_qnn_runtime(result.versions, settings),
+        runtime=_runtime(result.versions, settings),
         on_ep=on_ep,
         on_cpu=len(left),
         cpu_ops=dict(sorted(Counter(node.op for node in left).items())),
@@ -149,7 +87,7 @@ def emulated() -> bool:
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def _qnn_runtime(versions: Mapping[str, str], settings: Mapping[str, str]) -> str:
+def _runtime(versions: Mapping[str, str], settings: Mapping[str, str]) -> str:
     text = f"onnxruntime-qnn {versions['onnxruntime-qnn']} / onnxruntime {versions['onnxruntime']}"
     return f"{text} (emulated, soc {settings['soc_model']})" if emulated() else text
 
@@ -170,27 +108,3 @@ def _arithmetic_note(settings: Mapping[str, str]) -> str:
             "in fp16, so these outputs are no evidence of its accuracy"
         )
     return ""
-
-
-def _place_cpu(
-    model: Path,
-    options: Mapping[str, str],
-    python: Path | None,
-    time_limit: float,
-    feeds: Sequence[Mapping[str, np.ndarray[Any, Any]]],
-) -> Placement:
-    began = time.monotonic()
-    job = child.Job(model, config=options, optimize=True, feeds=feeds, assignment=True)
-    result = child.run(job, python=python, time_limit=time_limit)
-    return Placement(
-        runtime=f"onnxruntime {result.versions['onnxruntime']}",
-        on_ep=sum(len(part.nodes) for part in result.assignment),
-        on_cpu=0,
-        cpu_ops={},
-        cpu_nodes=[],
-        reasons={},
-        partitions=1,
-        outputs=result.outputs,
-        seconds=time.monotonic() - began,
-        full=True,
-    )

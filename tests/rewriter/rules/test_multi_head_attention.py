@@ -1,0 +1,235 @@
+"""MultiHeadAttention lowered, against ONNX Runtime's kernel on every form it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from capabilities import target
+from rewriter.lowering import Stuck, lower
+from rewriter.parity.sites import check_sites
+from tests import htp, ort
+from tests.graphs import Builder
+
+F32, F16, I32 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32
+QNN = target("qnn", "2.7.0")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node; ``mask`` is the shape of its key_padding_mask, in letters B, S, T."""
+
+    name: str
+    batch: int = 2
+    tokens: int = 4
+    new: int = 4
+    past: int = 0
+    heads: int = 3
+    size: int = 8
+    value_size: int = 8
+    split: bool = False
+    bias: bool = False
+    mask: str = ""
+    added: tuple[int, ...] = ()
+    outputs: int = 1
+    causal: bool = False
+    scale: float | None = None
+    filter: float | None = None
+    dtype: ir.DataType = F32
+
+    @property
+    def keys(self) -> int:
+        return self.past + self.new
+
+
+def node(case: Case, **more: Any) -> ir.Model:
+    b = Builder()
+    shapes: dict[str, tuple[int, ...]] = {
+        "query": (case.batch, case.tokens, case.heads * case.size),
+        "key": (case.batch, case.new, case.heads * case.size),
+        "value": (case.batch, case.new, case.heads * case.value_size),
+    }
+    if case.split:
+        shapes["key"] = (case.batch, case.heads, case.new, case.size)
+        shapes["value"] = (case.batch, case.heads, case.new, case.value_size)
+    inputs: list[ir.Value | None] = [b.input(n, case.dtype, s) for n, s in shapes.items()]
+    width = case.heads * (2 * case.size + case.value_size)
+    bias = b.rng.standard_normal(width).astype(case.dtype.numpy())
+    inputs.append(b.const("bias", bias) if case.bias else None)
+    sizes = {"B": case.batch, "S": case.tokens, "T": case.keys}
+    mask = tuple(sizes[letter] for letter in case.mask)
+    inputs.append(b.input("mask", I32, mask) if mask else None)
+    inputs.append(b.input("added", case.dtype, case.added) if case.added else None)
+    for name, size in (("past_key", case.size), ("past_value", case.value_size)):
+        shape = (case.batch, case.heads, case.past, size)
+        inputs.append(b.input(name, case.dtype, shape) if case.past else None)
+    while inputs[-1] is None:
+        inputs.pop()
+    said = {
+        "unidirectional": 1 if case.causal else None,
+        "scale": case.scale,
+        "mask_filter_value": case.filter,
+        **more,
+    }
+    found = b.node(
+        "com.microsoft::MultiHeadAttention",
+        inputs,
+        ["y", "present_key", "present_value"][: case.outputs],
+        num_heads=case.heads,
+        **{k: v for k, v in said.items() if v is not None},
+    )
+    rows = [(case.batch, case.heads, case.keys, s) for s in (case.size, case.value_size)]
+    full = [(case.batch, case.tokens, case.heads * case.value_size), *rows]
+    return b.model([(v, case.dtype, s) for v, s in zip(found, full, strict=False)])
+
+
+def feeds(model: ir.Model, case: Case) -> ort.Arrays:
+    rng = np.random.default_rng(1)
+    found: ort.Arrays = {}
+    for value in model.graph.inputs:
+        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]
+        if value.name == "mask":
+            found["mask"] = rng.integers(0, 2, shape).astype(np.int32)
+            if case.mask == "B":
+                found["mask"] = rng.integers(1, case.keys + 1, shape).astype(np.int32)
+            else:
+                found["mask"][..., 0] = 1
+        else:
+            found[value.name or ""] = rng.standard_normal(shape).astype(case.dtype.numpy())
+    return found
+
+
+CASES = [
+    Case("plain"),
+    Case("one token", tokens=1, new=1),
+    Case("across", tokens=3, new=5),
+    Case("across, split into heads", tokens=3, new=5, split=True),
+    Case("values of another width", value_size=16),
+    Case("bias", bias=True, value_size=16),
+    Case("scale", scale=0.5),
+    Case("causal", causal=True),
+    Case("lengths", mask="B"),
+    Case("padding", mask="BT"),
+    Case("padding of each token", mask="BST"),
+    Case("padding and causal", mask="BT", causal=True),
+    Case("padding and causal, another filter", mask="BT", causal=True, filter=-1000.0),
+    Case("padding and causal, the lowest filter", mask="BT", causal=True,
+         filter=float(np.finfo(np.float32).min)),
+    Case("another filter value", mask="BT", filter=-1000.0),
+    Case("lowest filter value", mask="BT", filter=float(np.finfo(np.float32).min)),
+    Case("attention bias", added=(2, 3, 4, 4)),
+    Case("attention bias for all heads", added=(1, 1, 4, 4)),
+    Case("attention bias and padding", added=(1, 3, 4, 4), mask="BT"),
+    Case("presents", outputs=3),
+    Case("past", past=5, outputs=3, tokens=1, new=1),
+    Case("past, chunk, causal", past=5, outputs=3, causal=True),
+    Case("past, chunk, padding", past=5, outputs=3, mask="BT"),
+    Case("past, chunk, bias of both kinds", past=5, outputs=3, bias=True, added=(1, 1, 4, 9)),
+]  # fmt: skip
+
+
+def _id(value: object) -> str:
+    return value.name if isinstance(value, Case) else str(value)
+
+
+@pytest.mark.parametrize("case", CASES, ids=_id)
+def test_equals_the_kernel(case: Case) -> None:
+    model = node(case)
+    given = feeds(model, case)
+    expected = ort.run(model, given)
+    lower(model, QNN)
+    assert not any(n.domain for n in model.graph)
+    actual = ort.run(model, given)
+    for name, reference in expected.items():
+        assert ort.worst(reference, actual[name]) < 2e-6
+
+
+@pytest.mark.parametrize("case", [CASES[i] for i in (8, 9, 11, 12, 13, 15)], ids=_id)
+def test_rows_that_see_nothing(case: Case) -> None:
+    """They are the softmax of their scores, or of what is left of them."""
+    model = node(case)
+    given = feeds(model, case)
+    given["mask"] = given["mask"] * 0
+    if case.causal:
+        given["mask"][:, 2:] = 1
+    expected = ort.run(model, given)["y"]
+    lower(model, QNN)
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 2e-3
+
+
+def test_half_precision() -> None:
+    for case in (CASES[9], CASES[21]):
+        half, wide = node(replace(case, dtype=F16)), node(case)
+        given = feeds(half, replace(case, dtype=F16))
+        exact = ort.run(
+            wide, {k: v.astype(np.float32) if k != "mask" else v for k, v in given.items()}
+        )
+        lower(half, QNN)
+        assert ort.worst(exact["y"], ort.run(half, given)["y"].astype(np.float32)) < 4e-3
+
+
+@pytest.mark.parametrize(
+    ("index", "name", "reason"),
+    [
+        (8, "past_sequence_length", "past_sequence_length is not handled"),
+        (9, "cache_indirection", "cache_indirection is not handled"),
+    ],
+)
+def test_refuses_inputs_by_name(index: int, name: str, reason: str) -> None:
+    model = node(CASES[0])
+    attention = model.graph[0]
+    extra = ir.Value(name=name, type=ir.TensorType(I32), shape=ir.Shape((2, 3, 4)))
+    model.graph.inputs.append(extra)
+    attention.resize_inputs(index + 1)
+    attention.replace_input_with(index, extra)
+    with pytest.raises(Stuck, match=reason):
+        lower(model, QNN)
+
+
+def test_refuses_packed_inputs() -> None:
+    b = Builder()
+    query = b.input("query", F32, (2, 4, 3, 3, 8))
+    y = b.op("com.microsoft::MultiHeadAttention", query, name="y", num_heads=3)
+    with pytest.raises(Stuck, match="packed into one another are not handled"):
+        lower(b.model([(y, F32, (2, 4, 24))]), QNN)
+
+
+def test_refuses_a_mask_of_cumulated_lengths() -> None:
+    model = node(Case("lengths", mask="B"))
+    mask = next(v for v in model.graph.inputs if v.name == "mask")
+    mask.shape = ir.Shape((8,))
+    with pytest.raises(Stuck, match=r"key_padding_mask \(8,\) is not handled"):
+        lower(model, QNN)
+
+
+def test_refuses_the_fourth_output() -> None:
+    model = node(replace(CASES[0], outputs=3))
+    attention = model.graph[0]
+    attention.resize_outputs(4)
+    qk = attention.outputs[3]
+    qk.name, qk.type, qk.shape = "qk", ir.TensorType(F32), ir.Shape((2, 3, 4, 4))
+    model.graph.outputs.append(qk)
+    with pytest.raises(Stuck, match="output qk is used and not produced"):
+        lower(model, QNN)
+
+
+def test_sites_draw_masks_that_leave_a_key(tmp_path: Path) -> None:
+    for case in (CASES[8], CASES[11], CASES[15]):
+        report = lower(node(case), QNN)
+        parity = check_sites(report.fired, tmp_path, 0)
+        assert [site.ok for site in parity] == [True], parity
+
+
+@htp.needs_qnn
+@pytest.mark.parametrize("case", [CASES[i] for i in (3, 8, 11, 21, 23)], ids=_id)
+def test_placed_whole_on_htp(case: Case, tmp_path: Path) -> None:
+    model = node(case)
+    given = feeds(model, case)
+    expected = ort.run(model, given)
+    lower(model, QNN)
+    htp.check(model, given, {"y": expected["y"]}, tmp_path)

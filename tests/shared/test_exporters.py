@@ -1,0 +1,101 @@
+"""Every exporter's file: rewritten, compared, placed whole, run on HTP, held against goldens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from capabilities import eps, target
+from frontends import read
+from rewriter.cli import main
+from rewriter.lowering import plan
+from rewriter.parity.settings import DEVICE_MAX, DEVICE_RMS
+from rewriter.passes.fix_dims import fix_dims
+from tests import ort
+from tests.shared import needs_shared
+from tests.shared.files import CASES, ONNX, PHASES, lowered, token_by_token
+
+pytestmark = needs_shared
+
+QNN = "qnn@2.7.0"
+VERSIONS = [f"{ep.name}@{v}" for ep in eps() if ep.name in {"qnn", "openvino"} for v in ep.measured]
+
+
+@pytest.mark.parametrize(("file", "phase"), CASES)
+def test_runs_whole_on_htp(file: str, phase: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    words = [f"--dim={name}={value}" for name, value in PHASES[file][phase].items()]
+    source = ONNX / file / "model.onnx"
+    words = [str(source), "--ep", QNN, *words, "-o", str(tmp_path / "out"), "--parity", "device"]
+    assert main([*words, "--report", str(report)]) == 0
+    graph = json.loads(report.read_text(encoding="utf-8"))["graphs"][0]
+    assert graph["stuck"] == graph["unknown"] == []
+    placement = graph["placement"]
+    assert (placement["on_cpu"], placement["partitions"], placement["full"]) == (0, 1, True)
+    half = "fp16" in file
+    for output in graph["parity"]["model"]["outputs"]:
+        assert output["max_std"] < (5e-3 if half else 1e-5), output
+    for output in graph["parity"]["device"]["outputs"]:
+        assert output["max_std"] <= DEVICE_MAX, output
+        assert output["rms_std"] <= DEVICE_RMS, output
+    logits = graph["parity"]["device"]["outputs"][0]
+    assert logits["max_std"] > 1e-5, "below that it was not HTP"
+
+
+@pytest.mark.parametrize("ep", [*VERSIONS, "onnx-standard"])
+@pytest.mark.parametrize("file", list(PHASES))
+def test_nothing_is_stuck_or_unknown_at_any_version(file: str, ep: str) -> None:
+    for dims in PHASES[file].values():
+        model = read(ONNX / file / "model.onnx")
+        fix_dims(model, dims)
+        report = plan(model, target(ep))
+        assert not report.stuck, [str(node) for node in report.stuck]
+        assert not report.unknown
+
+
+EXACT = [
+    "genai/qwen3/fp32",
+    "genai/gemma4_dense/fp32_fullkv",
+    "genai/gemma4_dense/int4_fullkv",
+]
+
+
+@pytest.mark.parametrize("file", EXACT)
+def test_goldens_of_the_builder_token_by_token(file: str) -> None:
+    golden = np.load(ONNX / file / "golden_exact.npz")
+    ids = np.load(ONNX / file / ".." / "golden_hf.npz")
+    found = token_by_token(file, QNN, ids["input_ids"], ids["decode_ids"])
+    std = golden["prefill_logits"].std()
+    assert np.abs(found[0] - golden["prefill_logits"]).max() < 2e-5 * std
+    decoded = np.concatenate(found[1:], axis=1)
+    assert np.abs(decoded - golden["decode_logits"]).max() < 2e-5 * std
+
+
+def test_goldens_of_torch_token_by_token() -> None:
+    """optimum's file is float32: torch itself is the golden, and rounds a little differently."""
+    golden = np.load(ONNX / "optimum" / "llama_with_past" / "golden_hf.npz")
+    found = token_by_token(
+        "optimum/llama_with_past", QNN, golden["input_ids"], golden["decode_ids"]
+    )
+    std = golden["prefill_logits"].std()
+    assert np.abs(found[0] - golden["prefill_logits"]).max() < 2e-5 * std
+    decoded = np.concatenate(found[1:], axis=1)
+    assert np.abs(decoded - golden["decode_logits"]).max() < 2e-5 * std
+
+
+@pytest.mark.parametrize("ep", [QNN, "onnx-standard"])
+@pytest.mark.parametrize("file", [file for file in PHASES if file.startswith("torch")])
+def test_goldens_of_torch(file: str, ep: str) -> None:
+    golden = dict(np.load(ONNX / file / "golden_hf.npz"))
+    (dims,) = PHASES[file].values()
+    model = lowered(file, dims, ep)
+    names = [str(value.name) for value in model.graph.outputs]
+    found = ort.run(model, {str(v.name): golden[str(v.name)] for v in model.graph.inputs})
+    expected = golden[names[0]] if names[0] in golden else golden[list(golden)[-1]]
+    half = model.graph.outputs[0].dtype == ir.DataType.FLOAT16
+    error = np.abs(found[names[0]].astype(np.float32) - expected).max()
+    assert error < (1e-2 if half else 2e-5) * expected.std()
