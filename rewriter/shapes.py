@@ -8,7 +8,14 @@ from collections.abc import Mapping
 import onnx_ir as ir
 import onnx_shape_inference as inference
 
+from rewriter import contrib_shapes
+
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
+
+
+def _collect() -> None:
+    inference.registry.collect()
+    contrib_shapes.register()
 
 
 class NoShape(ValueError):
@@ -19,7 +26,7 @@ class NodeInference:
     """Infers one node at a time, so that the next form check sees dtypes and ranks."""
 
     def __init__(self, imports: Mapping[str, int]) -> None:
-        inference.registry.collect()
+        _collect()
         self._imports = dict(imports)
 
     def __call__(self, node: ir.Node) -> None:
@@ -51,7 +58,7 @@ def infer_model(model: ir.Model) -> None:
     Raises:
         inference.OpUsageError: the shapes of some node do not fit together.
     """
-    inference.registry.collect()
+    _collect()
     declared = {
         value: value.shape
         for graph in model.graphs()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of
+from rewriter.facts import dims_of, op_of
 
 Feeds = dict[str, npt.NDArray[Any]]
 
@@ -146,10 +146,11 @@ def specified(
 def _vocabulary(ids: ir.Value) -> int:
     """Rows of the table that the ids look up; 2 if it is not found."""
     sizes = [
-        table.shape.numpy()[0]
+        rows
         for node, index in ids.uses()
         if op_of(node) in {"Gather", "com.microsoft::GatherBlockQuantized"}
         and index == 1
-        and (table := constant(node.inputs[0])) is not None
+        and (table := node.inputs[0]) is not None
+        and (rows := (dims_of(table) or (None,))[0]) is not None
     ]
     return min(sizes, default=2)

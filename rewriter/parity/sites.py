@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.errors import RuntimeFault
-from rewriter.facts import constant, op_of, opset_of
+from rewriter.facts import constant, op_of, opset_of, static_dims
 from rewriter.parity.compare import BadReference, Error, compare
 from rewriter.parity.domains import DOMAINS, Array
 from rewriter.parity.feeds import Feeds, random_array
@@ -130,16 +130,18 @@ def _feeds(model: ir.Model, seed: int) -> Feeds:
     if domain is not None:
         named = _named_inputs(model)
         shapes = {
-            name: tuple(int(d) for d in value.shape or ())  # type: ignore[arg-type]
-            for name, (_, value) in named.items()
+            name: feeds[given].shape if given in feeds else static_dims(value)
+            for name, (given, value) in named.items()
         }
-        constants = {
+        known = {name: feeds[given] for name, (given, _) in named.items() if given in feeds}
+        known |= {
             name: np.asarray(stored.numpy())
             for name, (_, value) in named.items()
             if (stored := constant(value)) is not None and stored.size <= 1
         }
-        for name, array in domain.draw(shapes, constants, seed).items():
-            feeds[named[name][0]] = array
+        for name, array in domain.draw(shapes, known, seed).items():
+            key, value = named[name]
+            feeds[key] = array.astype((value.dtype or ir.DataType.FLOAT).numpy())
     return feeds
 
 

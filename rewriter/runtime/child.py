@@ -165,8 +165,8 @@ def _write_feed(feed: Mapping[str, np.ndarray[Any, Any]], file: Path) -> dict[st
     for name, array in feed.items():
         if array.dtype.kind not in _NUMPY_KINDS or array.dtype.isbuiltin == _USER_DTYPE:
             raise BadInput(
-                f"input {name!r} has dtype {array.dtype}, which ONNX Runtime's Python API cannot "
-                "take; feed a numpy dtype and cast inside the model"
+                f"input {name!r} has dtype {array.dtype}, which no runtime's Python API takes; "
+                "feed a numpy dtype and cast inside the model"
             )
     arrays = {str(index): array for index, array in enumerate(feed.values())}
     np.savez(file, **arrays)  # type: ignore[arg-type]

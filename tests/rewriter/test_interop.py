@@ -12,7 +12,6 @@ from tests.decoders import decoder
 
 
 def test_the_public_names() -> None:
-    assert rewriter.lower is rewriter.lowering.lower  # type: ignore[attr-defined]
     for name in rewriter.__all__:
         assert getattr(rewriter, name) is not None
 

@@ -123,7 +123,9 @@ def test_refusals_are_read_from_the_rule() -> None:
 
 def test_explain_lists_what_a_rule_builds_and_where_that_is_illegal() -> None:
     (found,) = explain("com.microsoft::MatMulNBits", target("onnx-standard"))
-    assert [dict(way.emits)["DequantizeLinear"] for way in found.ways] == ["legal"]
+    emits = {way.rule.name: dict(way.emits) for way in found.ways}
+    assert emits["dequantize_and_matmul"]["DequantizeLinear"] == "legal"
+    assert emits["flat_scales"]["com.microsoft::MatMulNBits[scales rank 1]"] == "illegal"
 
 
 VERSIONS = [(ep.name, version) for ep in eps() for version in (ep.measured or ("",))]

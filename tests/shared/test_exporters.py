@@ -76,7 +76,7 @@ def test_goldens_of_the_builder_token_by_token(file: str) -> None:
 
 
 def test_goldens_of_torch_token_by_token() -> None:
-    """optimum's file is float32: torch itself is the golden, and rounds a little differently."""
+    """Optimum's file is float32: torch itself is the golden, and rounds a little differently."""
     golden = np.load(ONNX / "optimum" / "llama_with_past" / "golden_hf.npz")
     found = token_by_token(
         "optimum/llama_with_past", QNN, golden["input_ids"], golden["decode_ids"]

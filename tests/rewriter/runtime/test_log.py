@@ -62,17 +62,10 @@ def test_errors_lose_their_colour_and_come_once() -> None:
         ("Error: utils.cc:619 ValidatePath path does not exist", "Error: path does not exist"),
         ("broken\nStacktrace:\n#0 main", "broken"),
         ("two\n lines", "two lines"),
-        (
-            "Exception from src/core.cpp:84:\nCheck 'a == b' failed at src/x.cpp:1:\n"
-            "FrontEnd API failed with GeneralFailure:\nonnx: Could not open the file",
-            "onnx: Could not open the file",
-        ),
-        (
-            "While validating node 'opset1::Reshape R (x[0]:f32[1])' with friendly_name 'R':\n"
-            "[3] is incompatible",
-            "[3] is incompatible",
-        ),
-        ("Exception from src/core.cpp:84:", "Exception from"),
+        ("Exception from src/core.cpp:84:\nFrontEnd API failed with Fault:\nbroken", "broken"),
+        ("Check 'a\n== b' failed at src/x.hpp:1:\nbroken", "broken"),
+        ("While validating node 'R (x[0]:f32)' with friendly_name 'R':\nbroken", "broken"),
+        ("Exception from src/core.cpp:84:", "Exception from src/core.cpp:84:"),
         ("a kept model.onnx: yes", "a kept model.onnx: yes"),
     ],
 )
