@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import onnx
 import onnx_ir as ir
 
-from capabilities import EP, Judgement, Record, Row, Target, Verdict, eps, evidence_of, target
+from capabilities import (
+    EP,
+    Facts,
+    Judgement,
+    Record,
+    Row,
+    Target,
+    Verdict,
+    eps,
+    evidence_of,
+    target,
+)
 from rewriter.errors import BadInput
 from rewriter.facts import facts_of, op_of
 from rewriter.lowering import plan
 from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.refusals import refusals_of
 from rewriter.rule import Registry, Rule, registry
+from rewriter.schemas import schema_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +130,10 @@ def _way(rule: Rule, on: Target) -> Way:
 
 def _verdict_of(op: str, on: Target) -> str:
     """What the target says of an op: legal (in some form at least), illegal or unknown."""
-    rows = [row for row in on.rows_of(op) if row.kind != "reported" and str(row.form) != "dynamic"]
-    own = {row.verdict for row in rows if row.op == op or str(row.form) in {"any", "standard"}}
-    if not own:
-        return "unknown"
-    return "legal" if Verdict.LEGAL in own else "illegal"
+    if any(row.op == op and row.verdict is Verdict.LEGAL for row in on.rows):
+        return "legal"
+    newest = onnx.defs.onnx_opset_version()
+    return str(on.judge(Facts(op, newest, standard=schema_of(op, newest).standard)).verdict)
 
 
 def _history(op: str, on: Target) -> dict[str, tuple[Span, ...]]:
