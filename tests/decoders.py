@@ -2,12 +2,14 @@
 
 Attention mask to ``seqlens_k`` and total length, SimplifiedLayerNormalization,
 GroupQueryAttention with the rotary embedding inside, SkipSimplifiedLayerNormalization with its
-fourth output, SiLU gate, a cache that grows. ``python -m tests.decoders`` writes the fixture.
+fourth output, SiLU gate, a cache that grows. ``python -m tests.decoders`` writes the fixture;
+with a folder, a decoder of real size (1.5 B parameters, 1 GB) that is streamed to it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +23,16 @@ F32, I64 = ir.DataType.FLOAT, ir.DataType.INT64
 
 @dataclass(frozen=True)
 class Decoder:
-    """What to build; the default is a two-layer decoder with packed 4-bit projections."""
+    """What to build; the default is a two-layer decoder with packed 4-bit projections.
+
+    Attributes:
+        weights: of the projections, as :meth:`Builder.linear` knows them.
+        embedding: ``float`` (Gather), ``blocks`` (GatherBlockQuantized, noise) or ``tied`` (the
+            same over the head's weight, which takes ``weights`` = ``noise``).
+    """
 
     weights: str = "int4"
+    embedding: str = "float"
     packed: bool = True
     layers: int = 2
     hidden: int = 64
@@ -37,6 +46,11 @@ class Decoder:
     max_positions: int = 128
     opset: int = 22
     seed: int = 0
+
+
+REAL = Decoder(weights="noise", packed=False, layers=24, hidden=2048, heads=16, kv_heads=4,
+               head_size=128, ffn=8192, vocabulary=32000, max_positions=2048)  # fmt: skip
+"""About 1.5 B parameters."""
 
 
 def decoder(spec: Decoder | None = None) -> ir.Model:
@@ -56,8 +70,7 @@ class _Build:
         mask = b.input("attention_mask", I64, ("batch_size", "total_sequence_length"))
         self.lengths = self._lengths(mask)
         self.tables = self._tables()
-        table = b.rng.standard_normal((spec.vocabulary, spec.hidden)).astype(np.float32)
-        skip = b.op("Gather", b.const("embed.weight", table), ids, name="embed")
+        skip = self._embedding(ids)
         norm = b.op("SimplifiedLayerNormalization", skip, self._gain("layers.0/norm.weight"),
                     name="layers.0/norm", axis=-1, epsilon=1e-6, stash_type=1)  # fmt: skip
         for layer in range(spec.layers):
@@ -65,11 +78,34 @@ class _Build:
             norm, skip = self._add_and_norm(skip, mixed, f"layers.{layer}/mlp_norm")
             down = self._mlp(norm, f"layers.{layer}/mlp")
             norm, skip = self._add_and_norm(skip, down, f"layers.{layer}/out_norm")
-        logits = b.linear(norm, "logits", spec.hidden, spec.vocabulary, spec.weights)
+        if spec.embedding == "tied":
+            logits = b.blocks(norm, *self.head, "logits", spec.hidden, spec.vocabulary)
+        else:
+            logits = b.linear(norm, "logits", spec.hidden, spec.vocabulary, spec.weights)
         present = ("batch_size", spec.kv_heads, "total_sequence_length", "kv_cache_dim")
         outputs = [(value, F32, present) for value in self.presents]
         shape = ("batch_size", "sequence_length", spec.vocabulary)
         return b.model([(logits, F32, shape), *outputs], spec.opset)
+
+    def _embedding(self, ids: ir.Value) -> ir.Value:
+        b, spec = self.b, self.spec
+        rows, width, bytes_ = spec.vocabulary, spec.hidden, ir.DataType.UINT8
+        if spec.embedding == "float":
+            if spec.weights == "noise":
+                stored: ir.TensorProtocol = b.noise((rows, width), spread=8.0)
+            else:
+                stored = ir.tensor(b.rng.standard_normal((rows, width)).astype(np.float32))
+            return b.op("Gather", b.const("embed.weight", stored), ids, name="embed")
+        scales = b.const("embed.scales", b.noise((rows, width // 32), spread=width**-0.5))
+        if spec.embedding == "tied":
+            blocks = b.const("logits.weight_Q4", b.noise((rows, width // 32, 16), bytes_))
+            self.head = blocks, scales
+            shape = b.const("embed/shape", np.array([rows, width // 2]))
+            codes = b.op("Reshape", blocks, shape, name="embed/rows")
+        else:
+            codes = b.const("embed.weight_Q4", b.noise((rows, width // 2), bytes_))
+        return b.op("com.microsoft::GatherBlockQuantized", codes, ids, scales, name="embed",
+                    bits=4, block_size=32, gather_axis=0, quantize_axis=1)  # fmt: skip
 
     def _lengths(self, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
         b = self.b
@@ -140,7 +176,11 @@ class _Build:
 
 
 def main() -> None:
-    """Write the fixture."""
+    """Write the fixture, or a decoder of real size to a folder."""
+    if sys.argv[1:]:
+        spec = replace(REAL, embedding=(*sys.argv[2:], "float")[0])
+        ir.save(decoder(spec), Path(sys.argv[1]) / "model.onnx", external_data="model.onnx.data")
+        return
     FIXTURE.mkdir(parents=True, exist_ok=True)
     ir.save(decoder(), FIXTURE / "model.onnx", external_data="model.onnx.data")
     (FIXTURE / "config.json").write_text('{"model_type": "a made-up decoder"}\n', encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,26 +63,24 @@ class Builder:
         return self.node(op, inputs, [name], **attributes)[0]
 
     def linear(self, x: ir.Value, name: str, k: int, n: int, weights: str) -> ir.Value:
-        """x·W for W (k, n): ``fp32``, ``int4`` (MatMulNBits) or ``int4_qdq``; blocks of 32."""
+        """x·W for W (k, n): ``fp32``, ``int4`` (MatMulNBits), ``int4_qdq``, ``noise``; blocks of 32.
+
+        ``noise`` is ``int4`` of random bytes that are drawn when the model is saved, so that a
+        model of any size can be made.
+        """
+        if weights == "noise":
+            codes = self.const(f"{name}.weight_Q4", self.noise((n, k // 32, 16), ir.DataType.UINT8))
+            scales = self.const(f"{name}.weight_scales", self.noise((n, k // 32), spread=k**-0.5))
+            return self.blocks(x, codes, scales, name, k, n)
         weight = (self.rng.standard_normal((k, n)) / np.sqrt(k)).astype(np.float32)
         if weights == "fp32":
             return self.op("MatMul", x, self.const(f"{name}.weight", weight), name=name)
         scales = np.abs(weight.reshape(k // 32, 32, n)).max(axis=1) / 7
         codes = np.clip(np.round(weight / np.repeat(scales, 32, axis=0)), -8, 7).astype(np.int8)
         if weights == "int4":
-            blocks = packing.matrix_to_blocks(codes, 32, 4)
-            return self.op(
-                "com.microsoft::MatMulNBits",
-                x,
-                self.const(f"{name}.weight_Q4", blocks),
-                self.const(f"{name}.weight_scales", np.ascontiguousarray(scales.T)),
-                name=name,
-                K=k,
-                N=n,
-                bits=4,
-                block_size=32,
-                accuracy_level=4,
-            )
+            packed = self.const(f"{name}.weight_Q4", packing.matrix_to_blocks(codes, 32, 4))
+            stored = self.const(f"{name}.weight_scales", np.ascontiguousarray(scales.T))
+            return self.blocks(x, packed, stored, name, k, n)
         weight_q = self.op(
             "DequantizeLinear",
             self.const(f"{name}.weight_Q4", packing.integers(codes, ir.DataType.INT4)),
@@ -91,6 +90,27 @@ class Builder:
             block_size=32,
         )
         return self.op("MatMul", x, weight_q, name=name)
+
+    def blocks(
+        self, x: ir.Value, codes: ir.Value, scales: ir.Value, name: str, k: int, n: int
+    ) -> ir.Value:
+        """MatMulNBits of 4 bits in blocks of 32."""
+        sizes = {"K": k, "N": n, "bits": 4, "block_size": 32, "accuracy_level": 4}
+        return self.op("com.microsoft::MatMulNBits", x, codes, scales, name=name, **sizes)
+
+    def noise(
+        self, shape: Sequence[int], dtype: ir.DataType = ir.DataType.FLOAT, spread: float = 1.0
+    ) -> ir.LazyTensor:
+        """Random bytes, or floats from ``spread`` / 8 to ``spread`` / 4, drawn when they are read."""
+        seed = int(self.rng.integers(1 << 32))
+
+        def draw() -> ir.TensorProtocol:
+            rng = np.random.default_rng(seed)
+            if dtype == ir.DataType.FLOAT:
+                return ir.tensor((1 + rng.random(shape, np.float32)) * np.float32(spread / 8))
+            return ir.tensor(np.frombuffer(rng.bytes(math.prod(shape)), np.uint8).reshape(shape))
+
+        return ir.LazyTensor(draw, dtype, ir.Shape(shape))
 
     def model(
         self,
