@@ -16,22 +16,10 @@ from rewriter.site import Site
 from rewriter.tape import Tape
 
 
-@lowers("RMSNormalization", emits=("RMSNormalization", "Reshape"), order=0, opset=23)
+@lowers("RMSNormalization", emits=("RMSNormalization", "Reshape"), order=0, opset=23, free=True)
 def rms_norm_of_rows(op: Tape, site: Site) -> ir.Value:
     """RMSNormalization over the last axis of rank 3 (D32: at rank 4 a device was wrong)."""
-    x = site.input("X")
-    shape = site.shape(x, "X")
-    axis = site.integer("axis") % len(shape)
-    flat = norms.is_flat(len(shape), axis)
-    site.require(not flat, "it is over the last axis, at rank 3 or less")
-    y = op.RMSNormalization(
-        norms.as_rows(op, x, shape, axis),
-        norms.weight_row(op, site, site.input("scale"), shape, axis, "scale"),
-        axis=-1,
-        epsilon=site.number("epsilon"),
-        stash_type=site.integer("stash_type"),
-    )
-    return norms.as_before(op, y, shape, axis)
+    return norms.rms_of_rows(op, site)
 
 
 lowers(

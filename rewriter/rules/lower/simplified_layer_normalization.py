@@ -13,8 +13,21 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts import norms
 from rewriter.site import Site
 from rewriter.tape import Tape
+
+
+@lowers(
+    "SimplifiedLayerNormalization",
+    emits=("SimplifiedLayerNormalization", "Reshape"),
+    order=-1,
+    opset=13,
+    free=True,
+)
+def simplified_norm_of_rows(op: Tape, site: Site) -> ir.Value:
+    """The same norm over the last axis of rank 3 (D32: at rank 4 a device was wrong)."""
+    return norms.rms_of_rows(op, site)
 
 
 @lowers("SimplifiedLayerNormalization", emits=("RMSNormalization",), order=0)

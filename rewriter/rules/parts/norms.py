@@ -55,6 +55,22 @@ def weight_row(
     return op.Reshape(weight, op.const(np.array([size], np.int64), name="weight_shape"))
 
 
+def rms_of_rows(op: Tape, site: Site) -> ir.Value:
+    """The same RMS norm (RMSNormalization, SimplifiedLayerNormalization) over the last of 3 axes."""
+    x = site.input("X")
+    shape = site.shape(x, "X")
+    axis = site.integer("axis") % len(shape)
+    site.require(not is_flat(len(shape), axis), "it is over the last axis, at rank 3 or less")
+    weight = weight_row(op, site, site.input("scale"), shape, axis, "scale")
+    attributes = {
+        "axis": -1,
+        "epsilon": site.number("epsilon"),
+        "stash_type": site.integer("stash_type"),
+    }
+    rows = as_rows(op, x, shape, axis)
+    return as_before(op, op.emit(site.facts.op, (rows, weight), attributes)[0], shape, axis)
+
+
 def deviation(
     op: Tape, x: ir.Value, rank: int, axis: int, epsilon: float, stash: ir.DataType
 ) -> tuple[ir.Value, ir.Value, ir.Value]:

@@ -104,3 +104,36 @@ def test_norm_gives_its_second_output_where_it_can() -> None:
 def test_skip_norm_refuses_its_middle_outputs() -> None:
     with pytest.raises(Stuck, match="output mean is used and not produced"):
         lower(skip_norm(bias=False, names=["y", "mean"]), QNN)
+
+
+@pytest.mark.parametrize("name", ["RMSNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize(("version", "rows"), [("2.4.0", True), ("2.7.0", False)])
+def test_a_form_in_doubt_is_replaced_where_that_is_free(
+    name: str, version: str, rows: bool
+) -> None:
+    """D32: wrong at rank 4 on a device at 2.4, right in the emulator; rank 3 costs nothing."""
+    b = Builder()
+    x = b.input("x", F32, (1, 3, 4, 8))
+    scale = b.const("scale", b.rng.standard_normal(8).astype(np.float32))
+    y = b.op(name, x, scale, name="y", axis=-1)
+    model = b.model([(y, F32, (1, 3, 4, 8))], 23)
+    given = {"x": np.random.default_rng(1).standard_normal((1, 3, 4, 8)).astype(np.float32)}
+    expected = ort.run(model, given)["y"]
+    lower(model, target("qnn", version))
+    ops = [n.op_type for n in model.graph]
+    assert ops == (["Reshape", name, "Reshape"] if rows else [name])
+    assert np.array_equal(expected, ort.run(model, given)["y"])
+
+
+def test_a_doubt_that_costs_something_is_only_said() -> None:
+    """MatMulNBits: reported on the CPU at 2.4.0, measured on HTP."""
+    from rewriter.passes.fix_dims import fix_dims
+    from tests.decoders import decoder
+
+    model = decoder()
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
+    report = lower(model, target("qnn", "2.4.0"))
+    assert report.ops_after["com.microsoft::MatMulNBits"] == 11
+    (doubt,) = [note for note in report.notes if note.startswith("doubt:")]
+    assert "MatMulNBits" in doubt
+    assert "x 11" in doubt
