@@ -53,12 +53,14 @@ def infer_model(model: ir.Model) -> None:
     """Infer every value of a model in place.
 
     Shapes that a file declares inside its graph are not trusted (exporters write wrong ones):
-    they stand only where nothing can be inferred. Those of graph inputs and outputs are refined.
+    they stand only where nothing can be inferred. Those of graph inputs and outputs are refined;
+    those of constants, and their types, come from the tensors themselves.
 
     Raises:
         inference.OpUsageError: the shapes of some node do not fit together.
     """
     _collect()
+    _type_constants(model)
     declared = {
         value: value.shape
         for graph in model.graphs()
@@ -72,6 +74,13 @@ def infer_model(model: ir.Model) -> None:
     for value, shape in declared.items():
         if value.shape is None:
             value.shape = shape
+
+
+def _type_constants(model: ir.Model) -> None:
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None and value.dtype != value.const_value.dtype:
+                value.type = ir.TensorType(value.const_value.dtype)
 
 
 def _inferable(node: ir.Node, model: ir.Model) -> bool:

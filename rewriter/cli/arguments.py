@@ -135,6 +135,13 @@ def _target(parser: argparse.ArgumentParser) -> None:
         help="you know that it does not",
     )
     group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="provider option of the session, such as soc_model=69 or op_affinity=FILE",
+    )
+    group.add_argument(
         "--rows",
         action="append",
         default=[],

@@ -56,7 +56,7 @@ def weight_row(
 
 
 def rms_of_rows(op: Tape, site: Site) -> ir.Value:
-    """The same RMS norm (RMSNormalization, SimplifiedLayerNormalization) over the last of 3 axes."""
+    """The same RMS norm (of either op) over the last of three axes."""
     x = site.input("X")
     shape = site.shape(x, "X")
     axis = site.integer("axis") % len(shape)

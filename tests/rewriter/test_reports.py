@@ -1,0 +1,243 @@
+"""Public reports of this field that concern shapes, external data, engine and oracle.
+
+Each test names its report (../shared/reports.md) and holds us to what a correct tool must do;
+reports about one op stand in the tests of that op's rule.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from capabilities import target
+from rewriter.cli import main
+from rewriter.lowering import Stuck, lower, plan
+from rewriter.parity.settings import EXACT
+from rewriter.passes.fix_dims import fix_dims
+from rewriter.runtime import child
+from tests import ort, toys
+from tests.decoders import FIXTURE, Decoder, decoder
+from tests.graphs import Builder
+
+F32, F16, I64 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT64
+DIMS = ["--dim=batch=1", "--dim=seq=1", "--dim=past=8"]
+FAST = ["--parity=none", "--no-place"]
+
+
+def test_d01_one_attention_is_supported_at_one_version_and_not_at_another() -> None:
+    """The minimal input of the report: rank 3, four heads, causal, all static, on 2.4.0."""
+    b = Builder()
+    qkv = [b.input(name, F32, (1, 8, 64)) for name in "qkv"]
+    heads = {"q_num_heads": 4, "kv_num_heads": 4, "is_causal": 1}
+    model = b.model([(b.op("Attention", *qkv, name="y", **heads), F32, (1, 8, 64))], 24)
+    rng = np.random.default_rng(0)
+    given = {name: rng.standard_normal((1, 8, 64)).astype(np.float32) for name in "qkv"}
+    expected = ort.run(model, given)["y"]
+    assert not plan(model, target("qnn", "2.7.0")).changed
+    report = lower(model, target("qnn", "2.4.0"))
+    assert report.ops_after["Attention"] == report.ops_after["Shape"] == 0
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 1e-6
+
+
+def test_d15_a_past_key_is_not_rotated_again() -> None:
+    model = decoder(Decoder(weights="fp32", layers=1))
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
+    rng = np.random.default_rng(0)
+    given: dict[str, Any] = {
+        "input_ids": np.array([[5]]),
+        "attention_mask": np.ones((1, 9), np.int64),
+        **{f"past_key_values.0.{part}": rng.standard_normal((1, 2, 8, 16)).astype(np.float32)
+           for part in ("key", "value")},
+    }  # fmt: skip
+    lower(model, target("qnn", "2.7.0"))
+    found = ort.run(model, given)
+    past = given["past_key_values.0.key"]
+    assert np.array_equal(found["present.0.key"][:, :, :8], past)
+
+
+def test_d17_d18_capacity_is_not_length_and_rows_are_left_aligned() -> None:
+    """A buffer of 8 with 5 rows valid before the call: present has 8 rows, the new one is row 5."""
+    model = decoder(Decoder(weights="fp32", layers=1, rotary=False))
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 8, "total": 8})
+    past = np.full((1, 2, 8, 16), 7, np.float32)
+    given: dict[str, Any] = {
+        "input_ids": np.array([[5]]),
+        "attention_mask": np.array([[1] * 6 + [0] * 2]),
+        "past_key_values.0.key": past,
+        "past_key_values.0.value": past,
+    }
+    lower(model, target("qnn", "2.7.0"))
+    present = ort.run(model, given)["present.0.key"]
+    assert present.shape == past.shape
+    changed = (present != past).any(axis=(0, 1, 3))
+    assert changed.tolist() == [False] * 5 + [True] + [False] * 2
+
+
+def test_d19_free_dims_stop_the_command_and_zero_is_a_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(FIXTURE), "--ep", "qnn", "-o", str(tmp_path / "o"), *FAST]) == 2
+    error = capsys.readouterr().err
+    for word in ("batch", "seq", "past", "--dim"):
+        assert word in error
+    prefill = ["--dim=batch=1", "--dim=seq=8", "--dim=past=0"]
+    assert main([str(FIXTURE), "--ep", "qnn", "-o", str(tmp_path / "o"), *prefill, *FAST]) == 0
+
+
+def test_d20_rules_do_not_need_the_value_info_of_a_file() -> None:
+    model = decoder()
+    for node in model.graph:
+        for value in node.outputs:
+            if not value.is_graph_output():
+                value.shape = value.type = None
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
+    lower(model, target("qnn", "2.7.0"))
+    for node in model.graph:
+        for value in node.outputs:
+            assert value.dtype is not None, value.name
+            assert value.shape is not None, value.name
+            assert value.shape.is_static(), value.name
+
+
+def test_d21_a_type_comes_from_the_tensor_not_from_its_declaration() -> None:
+    b = Builder()
+    x, skip = b.input("x", F16, (1, 2, 4)), b.input("skip", F16, (1, 2, 4))
+    gamma = b.const("gamma", np.ones(4, np.float16))
+    gamma.type = None
+    y = b.op("com.microsoft::SkipSimplifiedLayerNormalization", x, skip, gamma, name="y")
+    model = b.model([(y, F16, (1, 2, 4))])
+    lower(model, target("onnx-standard"))
+    rng = np.random.default_rng(0)
+    given = {n: rng.standard_normal((1, 2, 4)).astype(np.float16) for n in ("x", "skip")}
+    assert ort.run(model, given)["y"].dtype == np.float16
+
+
+def test_d28_the_oracle_does_not_round_activations(tmp_path: Path) -> None:
+    """At ORT's defaults the same file is off by more than 1e-3: two right answers would differ."""
+    b = Builder()
+    x = b.input("x", F32, (1, 4, 64))
+    model = b.model([(b.linear(x, "y", 64, 32, "int4_qdq"), F32, (1, 4, 32))])
+    dequantize = model.graph[0]
+    weight = ort.run(_only(dequantize), {})["w"]
+    path = tmp_path / "model.onnx"
+    ir.save(model, path)
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 4, 64)).astype(np.float32)}
+    exact = child.run(child.Job(path, config=EXACT, feeds=[feed])).outputs[0]["y"]
+    default = child.run(child.Job(path, optimize=True, feeds=[feed])).outputs[0]["y"]
+    wanted = feed["x"] @ weight
+    assert ort.worst(wanted, exact) < 1e-6
+    assert ort.worst(wanted, default) > 1e-3
+
+
+def _only(node: ir.Node) -> ir.Model:
+    """A DequantizeLinear of constants as a model."""
+    b = Builder()
+    inputs = [b.const(str(v.name), v.const_value) for v in node.inputs if v and v.const_value]
+    attributes = {name: a.value for name, a in node.attributes.items()}
+    w = b.op("DequantizeLinear", *inputs, name="w", **attributes)
+    return b.model([(w, F32, (64, 32))])
+
+
+@pytest.mark.parametrize("op", ["RMSNormalization", "RotaryEmbedding"])
+def test_d34_openvino_without_a_translator_gets_primitives(op: str) -> None:
+    b = Builder()
+    x = b.input("x", F32, (1, 2, 4, 8))
+    extra = (
+        [b.const("w", np.ones(8, np.float32))]
+        if op == "RMSNormalization"
+        else [b.input(name, F32, (1, 4, 4)) for name in ("cos", "sin")]
+    )
+    model = b.model([(b.op(op, x, *extra, name="y"), F32, (1, 2, 4, 8))], 24)
+    report = plan(model, target("openvino", "2026.2.1"))
+    assert not report.stuck
+    assert not report.ops_after[op]
+
+
+def test_d37_writing_again_does_not_append(tmp_path: Path) -> None:
+    words = [str(FIXTURE), "--ep", "qnn", *DIMS, *FAST, "-o", str(tmp_path / "o")]
+    assert main(words) == 0
+    data = tmp_path / "o" / "model.onnx.data"
+    size = data.stat().st_size
+    assert main([*words, "--overwrite"]) == 0
+    assert data.stat().st_size == size
+
+
+def test_d39_the_output_stands_alone(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(FIXTURE, source)
+    words = ["--ep", "qnn", *DIMS, *FAST, "-o", str(tmp_path / "o")]
+    assert main([str(source), *words]) == 0
+    shutil.rmtree(source)
+    job = child.Job(tmp_path / "o" / "model.onnx", assignment=True)
+    assert child.run(job).assignment[0].nodes
+
+
+def test_d40_big_weights_are_not_read_to_decide(tmp_path: Path, monkeypatch: Any) -> None:
+    """Everything larger than a scale stays on disk until it is saved."""
+    path = tmp_path / "model.onnx"
+    ir.save(decoder(Decoder(hidden=128, ffn=256, vocabulary=512)), path, external_data="d")
+    model = ir.load(path)
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
+    read: list[str] = []
+    whole = ir.ExternalTensor.numpy
+
+    def noted(tensor: ir.ExternalTensor) -> Any:
+        read.append(str(tensor.name))
+        return whole(tensor)
+
+    monkeypatch.setattr(ir.ExternalTensor, "numpy", noted)
+    lower(model, target("qnn", "2.7.0"), keep_sites=False)
+    assert not [name for name in read if "weight_Q4" in name or "embed" in name]
+
+
+def test_d42_an_inner_value_that_is_an_output_stays_one() -> None:
+    """A fusion may not swallow a value that the caller asked for."""
+    model = decoder(Decoder(weights="int4_qdq", layers=1))
+    weight = next(n for n in model.graph if n.op_type == "DequantizeLinear").outputs[0]
+    weight.type, weight.shape = ir.TensorType(F32), ir.Shape((64, 128))
+    model.graph.outputs.append(weight)
+    names = [v.name for v in model.graph.outputs]
+    report = lower(model, toys.target("com.microsoft::MatMulNBits | any | legal"))
+    assert report.sites()["matmul_nbits", "MatMul"]
+    assert [v.name for v in model.graph.outputs] == names
+    assert report.ops_after["DequantizeLinear"] == 1
+
+
+def test_d46_a_second_run_finds_nothing_to_do() -> None:
+    for weights in ("fp32", "int4", "int4_qdq"):
+        for ep in ("qnn", "onnx-standard", "openvino@2025.0.0"):
+            model = decoder(Decoder(weights=weights))
+            fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
+            assert lower(model, target(ep)).changed
+            again = ir.from_proto(ir.to_proto(model))
+            assert not lower(again, target(ep)).changed
+
+
+def test_d49_a_refusal_names_its_first_failed_condition() -> None:
+    model = decoder()
+    node = next(n for n in model.graph if n.op_type == "GroupQueryAttention")
+    node.attributes.add(ir.AttrInt64("causal", 0))
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
+    with pytest.raises(Stuck, match="attention_primitives refused: causal=0 is not handled"):
+        lower(model, target("qnn", "2.7.0"))
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"),
+    [
+        (["--ep", "qmm"], "qnn"),
+        (["--ep", "qnn@1.0"], "2.7.0"),
+        (["--ep", "qnn", "--disable", "nothing"], "add_and_norm"),
+    ],
+)
+def test_d56_an_unknown_name_lists_the_known_ones(
+    words: list[str], listed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(FIXTURE), *words, *DIMS, *FAST, "-o", str(tmp_path / "o")]) == 2
+    assert listed in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
