@@ -46,13 +46,30 @@ def target_of(options: argparse.Namespace) -> Target:
     found = _installed_version(name, runtime)
     chosen = version or found
     _named("ep", f"{name}@{chosen}" if chosen else name, lambda: target(name, chosen))
+    settings = _provider_options(options.option)
     for path in options.rows:
         _named("rows", str(path), partial(target, name, chosen, rows=[path]))
     for text in options.legal:
         _named("legal", text, partial(target, name, chosen, legal=[text]))
     for text in options.illegal:
         _named("illegal", text, partial(target, name, chosen, illegal=[text]))
-    return target(name, chosen, rows=options.rows, legal=options.legal, illegal=options.illegal)
+    return target(
+        name,
+        chosen,
+        options=settings,
+        rows=options.rows,
+        legal=options.legal,
+        illegal=options.illegal,
+    )
+
+
+def _provider_options(given: list[str]) -> dict[str, str]:
+    """``--option KEY=VALUE`` as provider options."""
+    pairs = [text.partition("=") for text in given]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise BadInput(f"--option {key}: write KEY=VALUE")
+    return {key: value for key, _, value in pairs}
 
 
 def _named(option: str, text: str, make: Callable[[], Target]) -> None:

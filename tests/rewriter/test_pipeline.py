@@ -114,3 +114,17 @@ def test_the_report_names_the_oracle(model: Path) -> None:
     assert "accuracy_level removed" in found["settings"]
     assert 0 < found["default_drift"] < 1e-2
     assert len(found["scenarios"]) == 3
+
+
+def test_a_provider_option_changes_table_and_session(model: Path, tmp_path: Path) -> None:
+    """GroupQueryAttention without a window is on HTP in 2.7 once op_affinity sends it there."""
+    path = tmp_path / "plain.onnx"
+    ir.save(decoder(Decoder(weights="fp32", layers=1)), path)
+    affinity = tmp_path / "affinity.json"
+    affinity.write_text('{"op_type": {"GroupQueryAttention": "htp"}}', encoding="utf-8")
+    words = ["--ep", "qnn@2.7.0", *DECODE, "--option", f"op_affinity={affinity}"]
+    assert _run(path, *words, "--parity", "none") == 0
+    graph = _report(tmp_path)
+    assert graph["ops_after"]["com.microsoft::GroupQueryAttention"] == 1
+    assert graph["placement"]["on_cpu"] == 0
+    assert _run(model, "--ep", "qnn", *DECODE, "--option", "soc_model", "--no-place") == 2
