@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from rewriter.explanation import explain
     from rewriter.interop import Lower
     from rewriter.lowering import Stuck, lower, plan
+    from rewriter.pattern_rules import rule_set
 
 __version__ = "0.1.0"
-__all__ = ["Lower", "Stuck", "__version__", "explain", "lower", "plan"]
+__all__ = ["Lower", "Stuck", "__version__", "explain", "lower", "plan", "rule_set"]
 
 _HOMES = {
     "Lower": "rewriter.interop",
@@ -24,6 +25,7 @@ _HOMES = {
     "explain": "rewriter.explanation",
     "lower": "rewriter.lowering",
     "plan": "rewriter.lowering",
+    "rule_set": "rewriter.pattern_rules",
 }
 
 
