@@ -16,7 +16,7 @@ from rewriter.lowering import lower, plan
 from rewriter.record import Report
 
 
-class LoweringRuleSet(pattern.RewriteRuleSet):  # type: ignore[misc]
+class LoweringRuleSet(pattern.RewriteRuleSet):
     """A rule set whose application is a run of the engine; nodes that are stuck stay.
 
     Attributes:
@@ -36,7 +36,7 @@ class LoweringRuleSet(pattern.RewriteRuleSet):  # type: ignore[misc]
     def apply_to_model(
         self, model: ir.Model, *, verbose: int | None = None, tracer: Any = None
     ) -> int:
-        """Lower a model in place; with a tracer change nothing. Returns how many sites there are."""
+        """Lower a model in place (with a tracer: change nothing); returns how many sites it has."""
         del verbose
         if tracer is not None:
             self.report = plan(model, self._target)
