@@ -4,8 +4,9 @@
 <Verdict.ILLEGAL: 'illegal'>
 """
 
+from capabilities.facts import Facts, Tensor
 from capabilities.forms import Form, term
-from capabilities.model import Facts, Judgement, Row, Target, Tensor, Verdict
+from capabilities.model import Judgement, Row, Target, Verdict
 from capabilities.records import Record, evidence_of, records
 from capabilities.table import BadRow, parse_rows, read_rows
 from capabilities.targets import EP, UnknownTarget, eps, register, target

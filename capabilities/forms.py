@@ -13,12 +13,10 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from capabilities.model import Facts, Tensor
+from capabilities.facts import Facts, Tensor
 
-Predicate = Callable[["Facts", re.Match[str]], bool]
+Predicate = Callable[[Facts, re.Match[str]], bool]
 
 
 @dataclass(frozen=True, slots=True)

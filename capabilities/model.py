@@ -1,4 +1,4 @@
-"""What the table is made of: facts, rows, verdicts, targets."""
+"""What the table is made of: rows, verdicts, targets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from capabilities.facts import Facts
 from capabilities.forms import Form
 from capabilities.versions import VersionRange
 
@@ -21,66 +22,6 @@ class Verdict(StrEnum):
 
 
 _SEVERITY = {Verdict.LEGAL: 0, Verdict.ILLEGAL: 1, Verdict.WRONG: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Tensor:
-    """What is known of one input or output of a node.
-
-    Attributes:
-        dtype: ONNX element type in lower case (``float``, ``float16``, ``int4``, ``bool``, ...);
-            empty when unknown.
-        shape: dims, an ``int`` where static and ``None`` where not; ``None`` for unknown rank.
-        const: the value is stored in the model (and no graph input overrides it).
-        uniform: the one value that all elements of a small constant or a zero point have.
-        source: op that produces it; empty for graph inputs and constants.
-        boundary: it is an input or an output of the whole graph.
-    """
-
-    dtype: str = ""
-    shape: tuple[int | None, ...] | None = None
-    const: bool = False
-    uniform: float | None = None
-    source: str = ""
-    boundary: bool = False
-
-    @property
-    def rank(self) -> int | None:
-        """Number of dims, if known."""
-        return None if self.shape is None else len(self.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of one unit.
-
-    Attributes:
-        op: ``domain::Type``; ops of ai.onnx by type alone.
-        opset: version of the op's domain in the model.
-        attributes: with the schema's defaults filled in.
-        inputs: those that are given, by the schema's name, in the node's order.
-        outputs: those that exist, by the schema's name.
-        standard: the op is in the ONNX standard at this opset.
-        of_positions: for Cos and Sin, the angles are run-time integers times constants.
-        activations: for a weight's DequantizeLinear, the type the consumers' other operand is
-            quantized to (``uint16``, ``uint8``, ...), or ``float``; empty elsewhere.
-        options: provider options the target is used with.
-    """
-
-    op: str
-    opset: int = 0
-    attributes: Mapping[str, object] = field(default_factory=dict)
-    inputs: Mapping[str, Tensor] = field(default_factory=dict)
-    outputs: Mapping[str, Tensor] = field(default_factory=dict)
-    standard: bool = True
-    activations: str = ""
-    of_positions: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def domain(self) -> str:
-        """``ai.onnx`` or the op's own domain."""
-        return self.op.rpartition("::")[0] or "ai.onnx"
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,14 @@ _EPS: dict[str, EP] = {
             "OpenVINO's own ONNX reader (CPU plugin, f32)",
             *("2024.6.0", "2025.0.0", "2025.2.0", "2025.4.1", "2026.2.1", "2026.4.1"),
         ),
-        _builtin("ort-cpu", "ONNX Runtime's own CPU kernels", "1.32.0"),
+        _builtin(
+            "openvino-ep",
+            "OpenVINO through the ONNX Runtime plugin EP (CPU, f32)",
+            "1.8.1",
+        ),
+        _builtin("ort-cpu", "ONNX Runtime's own CPU kernels", "1.27.0", "1.32.0"),
         _builtin("onnx-standard", "any runtime that implements ai.onnx and nothing else"),
+        _builtin("portable", "what frontends may emit"),
     )
 }
 

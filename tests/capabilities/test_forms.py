@@ -7,7 +7,7 @@ import pytest
 
 from capabilities import forms
 from capabilities.forms import TERMS, Form, term
-from capabilities.model import Facts, Tensor
+from capabilities.facts import Facts, Tensor
 
 MATMUL = Facts(
     op="com.microsoft::MatMulNBits",

@@ -6,7 +6,8 @@ import pytest
 
 from capabilities import targets
 from capabilities.forms import Form
-from capabilities.model import Facts, Row, Target, Tensor, Verdict
+from capabilities.facts import Facts, Tensor
+from capabilities.model import Row, Target, Verdict
 from capabilities.table import COLUMNS
 from capabilities.targets import EP, UnknownTarget, eps, register, target
 from capabilities.versions import VersionRange
