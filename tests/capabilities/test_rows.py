@@ -48,6 +48,7 @@ def says(measured: str) -> str:
     Placed whole and right is legal; claimed with other numbers is wrong; all else, a session that
     is not created and a process that dies included, means that the unit does not run there.
     """
+    assert "NOREF" not in measured, "without a reference nothing is known of the numbers"
     placed, _, flaw = measured.partition("-")
     if placed in {"HTP", "HTP+io", "OK"}:
         return "wrong" if flaw else "legal"
