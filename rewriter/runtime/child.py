@@ -182,8 +182,9 @@ def _start(worker: Path, folder: Path, python: Path | None) -> subprocess.Popen[
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                # Keeps modules that lie beside the worker off the child's import path.
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                # Modules beside the worker stay off its import path, and what a runtime leaves
+                # in the temporary folder goes with ours.
+                env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
                 start_new_session=True,
             )
         except OSError as error:

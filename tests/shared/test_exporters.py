@@ -46,6 +46,20 @@ def test_runs_whole_on_htp(file: str, phase: str, tmp_path: Path) -> None:
     assert logits["max_std"] > 1e-5, "below that it was not HTP"
 
 
+@pytest.mark.parametrize(("file", "phase"), CASES)
+def test_runs_on_openvino(file: str, phase: str, tmp_path: Path) -> None:
+    """Read, compiled and computed by the CPU plugin at f32: exact arithmetic, so a tight bound."""
+    report = tmp_path / "report.json"
+    words = [f"--dim={name}={value}" for name, value in PHASES[file][phase].items()]
+    words += ["--ep", "openvino@2026.4.1", "-o", str(tmp_path / "out"), "--report", str(report)]
+    source = str(ONNX / file / "model.onnx")
+    assert main([source, *words, "--parity", "device"]) == 0
+    graph = json.loads(report.read_text(encoding="utf-8"))["graphs"][0]
+    assert graph["placement"]["on_cpu"] == 0
+    for output in graph["parity"]["device"]["outputs"]:
+        assert output["max_std"] < (5e-3 if "fp16" in file else 1e-5), output
+
+
 @pytest.mark.parametrize("ep", [*VERSIONS, "onnx-standard"])
 @pytest.mark.parametrize("file", list(PHASES))
 def test_nothing_is_stuck_or_unknown_at_any_version(file: str, ep: str) -> None:
