@@ -139,10 +139,10 @@ class Engine:
             judgement = self._judge(node, self._imports(graph))
             if judgement.verdict is Verdict.UNKNOWN:
                 self.report.unknown.append((node.name or "", op_of(node)))
-            if judgement.doubts:
-                waiting.extendleft(reversed(self._doubted(node, judgement, graph)))
-            elif judgement.verdict in _BAD:
+            if judgement.verdict in _BAD:
                 waiting.extendleft(reversed(self._replace(node, judgement, graph)))
+            elif judgement.doubts:
+                waiting.extendleft(reversed(self._doubted(node, judgement, graph)))
 
     def _doubted(
         self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function

@@ -14,12 +14,12 @@ F32 = ir.DataType.FLOAT
 
 
 def target(*lines: str) -> Target:
-    """A target of rows ``OP | FORM | VERDICT``; what they do not name is unknown."""
+    """A target of rows ``OP | FORM | VERDICT [| EVIDENCE]``; what they do not name is unknown."""
     header = "op\tform\tverdict\tversions\twhy\tevidence"
-    rows = [
-        "\t".join([*(cell.strip() for cell in line.split("|")), "*", "a toy", "declared:test"])
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        op, form, verdict, *evidence = (cell.strip() for cell in line.split("|"))
+        rows.append("\t".join([op, form, verdict, "*", "a toy", *(evidence or ["declared:test"])]))
     return Target("toy", "1.0", tuple(parse_rows([header, *rows], "toy")))
 
 

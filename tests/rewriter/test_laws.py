@@ -516,3 +516,24 @@ def test_a_fusion_is_declared_like_a_rule() -> None:
 
     assert [rule.name for rule in rules.fusing("Relu")] == ["negative_part"]
     assert rules.fusing("Relu")[0].about == "Relu(Neg(x)) = Max(-x, 0)."
+
+
+def test_a_report_that_says_worse_does_not_save_an_illegal_node() -> None:
+    rows = toys.target("Relu | any | illegal", "Relu | rank 2 | wrong | reported:somebody")
+    report = lower(toys.chain(["Relu"]), rows, rules=relu_as_max())
+    assert report.sites() == {("max_zero", "Relu"): 1}
+
+
+def test_a_report_alone_decides_where_nothing_was_measured() -> None:
+    rows = toys.target("Relu | rank 2 | wrong | reported:somebody")
+    report = lower(toys.chain(["Relu"]), rows, rules=relu_as_max())
+    assert report.sites() == {("max_zero", "Relu"): 1}
+
+
+def test_a_doubt_is_only_said_where_the_rule_is_not_free() -> None:
+    rows = toys.target("Relu | any | legal", "Relu | rank 2 | wrong | reported:somebody")
+    report = lower(toys.chain(["Relu"]), rows, rules=relu_as_max())
+    assert not report.changed
+    (note,) = report.notes
+    assert "doubt: Relu [rank 2] x 1" in note
+    assert "reported:somebody" in note
