@@ -44,7 +44,9 @@ class Facts:
         inputs: those that are given, by the schema's name, in the node's order.
         outputs: those that exist, by the schema's name.
         standard: the op is in the ONNX standard at this opset.
-        of_positions: for Cos and Sin, the angles are run-time integers times constants.
+        traits: what is known of the nodes around it, by name: ``of positions`` for a Cos or Sin
+            of integers times constants; ``weight before norm`` for the last Mul of a written-out
+            RMS norm whose first operand is the weight.
         activations: for a weight's DequantizeLinear, the type the consumers' other operand is
             quantized to (``uint16``, ``uint8``, ...), or ``float``; empty elsewhere.
         options: provider options the target is used with.
@@ -57,7 +59,7 @@ class Facts:
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     standard: bool = True
     activations: str = ""
-    of_positions: bool = False
+    traits: frozenset[str] = frozenset()
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property

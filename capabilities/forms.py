@@ -218,10 +218,10 @@ def _activations(facts: Facts, match: re.Match[str]) -> bool:
     return facts.activations in match["dtypes"].split("/")
 
 
-@term(r"of positions")
-def _of_positions(facts: Facts, _match: re.Match[str]) -> bool:
-    """Angles that are integers times constants: rotary tables computed at run time."""
-    return facts.of_positions
+@term(r"of positions|weight before norm")
+def _trait(facts: Facts, match: re.Match[str]) -> bool:
+    """What the nodes around it make of a node (:attr:`Facts.traits`)."""
+    return match[0] in facts.traits
 
 
 @term(r"last axis")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def facts_of(
         outputs=outputs,
         standard=schema.standard,
         activations=_activations(node) if op == "DequantizeLinear" else "",
-        of_positions=op in {"Cos", "Sin"} and position_source(node) is not None,
+        traits=frozenset(name for name, holds in _TRAITS.get(op, ()) if holds(node)),
         options=options or {},
     )
 
@@ -144,6 +144,30 @@ def position_source(node: ir.Node) -> ir.Value | None:
     """
     found = _sources(node.inputs[0])
     return found.pop() if found is not None and len(found) == 1 else None
+
+
+def _weight_before_norm(node: ir.Node) -> bool:
+    """Mul(w, x · Reciprocal(Sqrt(ReduceMean(Pow(x, 2)) + epsilon))), as torch.onnx writes it."""
+    weight, normed = node.inputs[:2]
+    producer = normed.producer() if normed is not None else None
+    if constant(weight) is None or producer is None or producer.op_type != "Mul":
+        return False
+    chain = ["Reciprocal", "Sqrt", "Add", "ReduceMean", "Pow"]
+    above = [v.producer() for v in producer.inputs if v is not None]
+    step = next((n for n in above if n is not None and n.op_type == chain[0]), None)
+    for wanted in chain:
+        if step is None or step.op_type != wanted:
+            return False
+        value = step.inputs[0]
+        step = value.producer() if value is not None else None
+    return True
+
+
+_TRAITS: dict[str, tuple[tuple[str, Callable[[ir.Node], bool]], ...]] = {
+    "Cos": (("of positions", lambda node: position_source(node) is not None),),
+    "Sin": (("of positions", lambda node: position_source(node) is not None),),
+    "Mul": (("weight before norm", _weight_before_norm),),
+}
 
 
 def _sources(value: ir.Value | None) -> set[ir.Value] | None:
