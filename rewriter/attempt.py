@@ -48,7 +48,7 @@ def attempt(
         outputs = _build(rule, tape, site)
         commit = Commit(rule, site, tape, outputs, match.nodes if match else (node,))
         check_emitted(rule, tape, imports)
-    except Refusal:
+    except (Refusal, MemoryError):  # neither is a fault of the rule
         tape.discard()
         raise
     except Exception as error:

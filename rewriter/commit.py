@@ -95,6 +95,11 @@ class Commit:
         """The nodes that would come."""
         return self._tape.nodes
 
+    @property
+    def used(self) -> bool:
+        """Whether anything uses what is replaced; a dead node has no parity to speak of."""
+        return bool(self._pairs)
+
     def signature(self) -> str:
         """Equal for sites whose parity is the same question."""
         parts = [self._rule.name]

@@ -228,7 +228,7 @@ class Engine:
 
     def _fired(self, rule: Rule, node: ir.Node, form: str, commit: Commit) -> Fired:
         signature = commit.signature()
-        new = self._keep_sites and signature not in self._signatures
+        new = self._keep_sites and commit.used and signature not in self._signatures
         self._signatures.add(signature)
         before, after = commit.both_sides(self.model) if new else (None, None)
         return Fired(

@@ -77,6 +77,40 @@ def leaves(values: Iterable[ir.Value], boundary: Collection[ir.Value]) -> set[ir
     return found
 
 
+def between(outputs: Iterable[ir.Value], boundary: Collection[ir.Value]) -> set[ir.Node]:
+    """Nodes that some outputs depend on, up to a boundary."""
+    found: set[ir.Node] = set()
+    waiting = list(outputs)
+    while waiting:
+        value = waiting.pop()
+        producer = value.producer()
+        if producer is None or producer in found or value in boundary:
+            continue
+        found.add(producer)
+        waiting += [v for v in producer.inputs if v is not None and present(v)]
+    return found
+
+
+def induced(
+    model: ir.Model,
+    nodes: Iterable[ir.Node],
+    boundary: Iterable[ir.Value],
+    outputs: Iterable[ir.Value],
+) -> ir.Model:
+    """Some nodes of a graph as a model, whatever their number: nothing here recurses.
+
+    Args:
+        model: the model they live in.
+        nodes: producers first.
+        boundary: what they read and do not compute.
+        outputs: some of what they compute.
+    """
+    copy = _Copy(frozenset(boundary))
+    for node in nodes:
+        copy.node(node)
+    return _model(model, copy, [copy.value(value) for value in outputs])
+
+
 def _like(value: ir.Value) -> ir.Value:
     return ir.Value(name=value.name, type=value.type, shape=value.shape)
 
@@ -107,9 +141,13 @@ def extract(
             value = identity.outputs[0]
         value.name = name
         produced.append(value)
+    return _model(model, copy, produced)
+
+
+def _model(model: ir.Model, copy: _Copy, outputs: Sequence[ir.Value]) -> ir.Model:
     graph = ir.Graph(
         copy.inputs,
-        produced,
+        outputs,
         nodes=copy.nodes,
         initializers=copy.initializers,
         opset_imports=dict(model.opset_imports) | {"com.microsoft": 1},

@@ -101,8 +101,7 @@ def _run(
     *,
     keep_sites: bool,
 ) -> Report:
-    settle_shapes(model)
-    notes = correct_present_shapes(model)
+    notes = settle_shapes(model) + correct_present_shapes(model)
     interface = _interface(model)
     engine = Engine(model, target, rules, disabled=disabled, keep_sites=keep_sites)
     report = engine.run()

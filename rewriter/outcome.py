@@ -12,6 +12,7 @@ from rewriter.parity.sites import SiteParity
 from rewriter.passes.fix_dims import Dims
 from rewriter.placement import Placement
 from rewriter.record import Report
+from rewriter.slices import Slice
 
 
 class Exit(IntEnum):
@@ -71,6 +72,7 @@ class GraphOutcome:
         dims: what became of the dims.
         parity: ``None`` if none was asked for or possible.
         placement: ``None`` where it did not run; ``notes`` says why.
+        part: the slice that was placed, where the whole was too much.
         notes: what a person should know.
         allow_stuck: stuck nodes were accepted.
         fault: how the runtime failed on a graph that the table calls legal; empty if it did not.
@@ -82,6 +84,7 @@ class GraphOutcome:
     dims: Dims
     parity: Parity | None = None
     placement: Placement | None = None
+    part: Slice | None = None
     notes: list[str] = field(default_factory=list)
     allow_stuck: bool = False
     fault: str = ""
@@ -97,8 +100,8 @@ class GraphOutcome:
         """Ops the runtime left on the CPU though the table calls them legal."""
         if self.placement is None:
             return Counter()
-        expected = Counter(node.op for node in self.report.stuck)
-        expected.update(op for _, op in self.report.unknown)
+        known = [(node.node, node.op) for node in self.report.stuck] + self.report.unknown
+        expected = Counter(op for name, op in known if self.part is None or name in self.part.names)
         return Counter(self.placement.cpu_ops) - expected
 
     def exit(self) -> Exit:

@@ -210,6 +210,10 @@ def disk(where: Path, source: Path | None = None) -> Generator[None, None, None]
             raise OutOfResources(
                 f"{where}: the disk is full; nothing was written, make room and run it again"
             ) from None
+        if error.errno == errno.ENOMEM:
+            raise OutOfResources(
+                f"{where}: out of memory while it was written; nothing was kept, run it with more"
+            ) from None
         if source is not None and error.filename == str(source):
             raise BadInput(f"{source}: cannot be read: {error.strerror or error}") from None
         raise BadInput(f"{where}: cannot be written: {error.strerror or error}") from None

@@ -11,6 +11,7 @@ in memory only while it is converted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ import onnx_ir as ir
 
 Bytes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
+
+_STRIP = 256
+"""Columns that are turned at a time: so many rows of bytes stay in the processor's cache."""
 
 
 def unpack_bits(packed: Bytes, bits: int, count: int) -> Bytes:
@@ -75,6 +79,39 @@ def blocks_to_matrix(packed: Bytes, k: int, bits: int) -> Bytes:
     n = packed.shape[0]
     codes = unpack_bits(packed.reshape(n, -1), bits, k)
     return np.ascontiguousarray(codes.T)
+
+
+def matrix_of_blocks(packed: Bytes, k: int, dtype: ir.DataType) -> ir.TensorProtocol:
+    """MatMulNBits' layout as a (K, N) tensor of a type of its width; signed ones move by the half.
+
+    An even number of 4-bit columns is turned without unpacking it, so that hardly more than the
+    result is in memory.
+    """
+    n, bits = packed.shape[0], dtype.bitwidth
+    if bits != 4 or n % 2 or k % 2:
+        codes = blocks_to_matrix(packed, k, bits)
+        return integers(codes.astype(np.int8) - 8 if dtype.is_signed() else codes, dtype)
+    flat = packed.reshape(n, -1)[:, : k // 2]
+    matrix = np.empty((k, n // 2), np.uint8)
+    for start in range(0, n // 2, _STRIP):
+        strip = slice(start, start + _STRIP)
+        first, second = flat[0::2][strip], flat[1::2][strip]
+        matrix[0::2, strip] = ((first & np.uint8(15)) | (second << np.uint8(4))).T
+        matrix[1::2, strip] = ((first >> np.uint8(4)) | (second & np.uint8(240))).T
+    if dtype.is_signed():
+        return moved_by_half(matrix, dtype, (k, n))
+    return ir.PackedTensor(matrix.reshape(-1), dtype, shape=ir.Shape((k, n)))
+
+
+def moved_by_half(packed: Bytes, dtype: ir.DataType, shape: Sequence[int]) -> ir.TensorProtocol:
+    """Unsigned codes of 4 or 8 bits, minus half their range, as signed ones: their top bits flip.
+
+    No byte is unpacked, so every byte has to be full.
+    """
+    flipped = packed.reshape(-1) ^ np.uint8(0x88 if dtype.bitwidth == 4 else 0x80)
+    if dtype.bitwidth == 4:
+        return ir.PackedTensor(flipped, dtype, shape=ir.Shape(shape))
+    return ir.tensor(flipped.view(np.int8).reshape(shape), dtype=dtype)
 
 
 def zero_points_to_blocks(zero_points: Array, bits: int) -> Bytes:

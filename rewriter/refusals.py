@@ -9,32 +9,43 @@ from functools import cache
 from types import ModuleType
 
 from rewriter.rule import Rule
+from rewriter.rules import parts
 
 _GIVES_REASON = {"refuse": 0, "require": 1}
 """Methods of a site, and which argument is the reason."""
 
 
 def refusals_of(rule: Rule) -> list[str]:
-    """Reasons in the rule's function and the functions of its module that it calls, in order.
+    """Reasons in the rule's function and in the functions that it calls, in order.
+
+    Followed are those of its own module and of the modules that rules share.
 
     A value that is filled in shows as its expression in braces.
     """
     module = inspect.getmodule(rule.build)
     if module is None:
         return []
-    functions = _functions(module)
-    waiting, seen = [rule.build.__name__], set[str]()
+    waiting, seen = [(module, rule.build.__name__)], set[tuple[ModuleType, str]]()
     reasons: dict[str, None] = {}
     while waiting:
-        name = waiting.pop(0)
-        if name in seen or name not in functions:
+        module, name = place = waiting.pop(0)
+        if place in seen or name not in _functions(module):
             continue
-        seen.add(name)
-        for call in (n for n in ast.walk(functions[name]) if isinstance(n, ast.Call)):
+        seen.add(place)
+        for call in (n for n in ast.walk(_functions(module)[name]) if isinstance(n, ast.Call)):
             reasons.update(dict.fromkeys(_reason(call)))
-            if isinstance(call.func, ast.Name):
-                waiting.append(call.func.id)
+            waiting += _called(module, call)
     return list(reasons)
+
+
+def _called(module: ModuleType, call: ast.Call) -> Iterator[tuple[ModuleType, str]]:
+    """Where a function is defined that is called by its name, or as one of a shared module."""
+    if isinstance(call.func, ast.Name):
+        yield module, call.func.id
+    elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+        other = getattr(module, call.func.value.id, None)
+        if isinstance(other, ModuleType) and other.__name__.startswith(parts.__name__):
+            yield other, call.func.attr
 
 
 @cache

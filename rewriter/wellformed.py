@@ -6,7 +6,7 @@ The ONNX checker cannot be asked: it knows no op of ONNX Runtime's, and rejects 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 
 import onnx_ir as ir
 
@@ -18,7 +18,7 @@ def faults(model: ir.Model) -> Iterator[str]:
         yield from _nodes(function, set(function.inputs), set())
 
 
-def _graph(graph: ir.Graph, outer: frozenset[ir.Value]) -> Iterator[str]:
+def _graph(graph: ir.Graph, outer: Set[ir.Value]) -> Iterator[str]:
     for name in _repeated(value.name for value in graph.inputs):
         yield f"two inputs of graph '{graph.name}' are named '{name}'"
     for name in _repeated(value.name for value in graph.outputs):
@@ -39,7 +39,7 @@ def _nodes(graph: ir.Graph | ir.Function, known: set[ir.Value], names: set[str])
             if value is not None and value.name and value not in known:
                 yield f"node '{node.name}' ({node.op_type}) reads '{value.name}', {_missing(value)}"
         for attribute in node.attributes.values():
-            yield from _attribute(attribute, frozenset(known))
+            yield from _attribute(attribute, known)
         for value in node.outputs:
             if value.name and value.name in names:
                 yield f"'{value.name}' is defined twice, the second time by node '{node.name}'"
@@ -47,7 +47,7 @@ def _nodes(graph: ir.Graph | ir.Function, known: set[ir.Value], names: set[str])
             known.add(value)
 
 
-def _attribute(attribute: ir.Attr, known: frozenset[ir.Value]) -> Iterator[str]:
+def _attribute(attribute: ir.Attr, known: Set[ir.Value]) -> Iterator[str]:
     if attribute.is_ref():
         return
     if attribute.type == ir.AttributeType.GRAPH:

@@ -79,7 +79,9 @@ class _Build:
             down = self._mlp(norm, f"layers.{layer}/mlp")
             norm, skip = self._add_and_norm(skip, down, f"layers.{layer}/out_norm")
         if spec.embedding == "tied":
-            logits = b.blocks(norm, *self.head, "logits", spec.hidden, spec.vocabulary)
+            logits = b.blocks(
+                norm, self.head[0], self.head[1], "logits", spec.hidden, spec.vocabulary
+            )
         else:
             logits = b.linear(norm, "logits", spec.hidden, spec.vocabulary, spec.weights)
         present = ("batch_size", spec.kv_heads, "total_sequence_length", "kv_cache_dim")

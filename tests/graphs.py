@@ -63,10 +63,10 @@ class Builder:
         return self.node(op, inputs, [name], **attributes)[0]
 
     def linear(self, x: ir.Value, name: str, k: int, n: int, weights: str) -> ir.Value:
-        """x·W for W (k, n): ``fp32``, ``int4`` (MatMulNBits), ``int4_qdq``, ``noise``; blocks of 32.
+        """x·W for W (k, n): ``fp32``, ``int4`` (MatMulNBits), ``int4_qdq`` or ``noise``.
 
-        ``noise`` is ``int4`` of random bytes that are drawn when the model is saved, so that a
-        model of any size can be made.
+        Blocks are of 32. ``noise`` is ``int4`` of random bytes that are drawn when the model is
+        saved, so that a model of any size can be made.
         """
         if weights == "noise":
             codes = self.const(f"{name}.weight_Q4", self.noise((n, k // 32, 16), ir.DataType.UINT8))
@@ -101,7 +101,7 @@ class Builder:
     def noise(
         self, shape: Sequence[int], dtype: ir.DataType = ir.DataType.FLOAT, spread: float = 1.0
     ) -> ir.LazyTensor:
-        """Random bytes, or floats from ``spread`` / 8 to ``spread`` / 4, drawn when they are read."""
+        """Random bytes, or floats from an eighth to a quarter of ``spread``, drawn when read."""
         seed = int(self.rng.integers(1 << 32))
 
         def draw() -> ir.TensorProtocol:

@@ -16,6 +16,9 @@ from rewriter.report.clean import printable
 __all__ = ["main"]
 
 _INTERNAL, _INTERRUPTED = 1, 130
+_NO_THREAD = "can't start new thread"
+"""What Python says where there is no memory for one."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 
 
@@ -51,7 +54,7 @@ def _explained(error: Exception) -> tuple[list[str], int]:
     if isinstance(error, RewriteError):
         lines = error.lines() if hasattr(error, "lines") else [str(error)]
         return lines, error.exit_code
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
         return ["out of memory; nothing was written"], OutOfResources.exit_code
     if isinstance(error, OSError):
         return _explained_os(error)

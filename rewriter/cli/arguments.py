@@ -189,7 +189,7 @@ def _proof(parser: argparse.ArgumentParser) -> None:
         type=_minutes,
         default=10.0,
         metavar="MINUTES",
-        help="most time to spend on a runtime (default: 10)",
+        help="most time on a runtime; what takes longer is cut to a slice (default: 10)",
     )
     group.add_argument(
         "--seed", type=_seed, default=0, metavar="N", help="of the random inputs (default: 0)"

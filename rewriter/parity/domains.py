@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rewriter.rules.parts.window_cache import kept
+
 Array = npt.NDArray[Any]
 
 
@@ -22,8 +24,9 @@ class Domain:
     Attributes:
         draw: values of the inputs that are not free, by the schema's name, for one of several
             seeds; given the shapes of all inputs and the arrays that are known: small constants,
-            and what was drawn at random for the others.
-        defined: the part of an output (by the schema's name) that the op defines.
+            integer attributes, and what was drawn at random for the others.
+        defined: the part of an output (by the schema's name) that the op defines; given inputs
+            and integer attributes.
     """
 
     draw: Callable[[Mapping[str, tuple[int, ...]], Mapping[str, Array], int], dict[str, Array]]
@@ -38,6 +41,8 @@ def _draw_lengths(
     total = int(constants["total_sequence_length"].reshape(-1)[0])
     if total == tokens:
         last = tokens - 1
+    elif "sliding_window_cache" in constants:
+        last = [total - 1, tokens - 1, (total + tokens) // 2 - 1][seed % 3]
     else:
         rows = max(total, shapes.get("past_key", (0, 0, 0, 0))[2])
         choices = [rows - 1, tokens - 1, (rows + tokens) // 2 - 1]
@@ -48,7 +53,10 @@ def _draw_lengths(
 def _valid_rows(name: str, array: Array, feeds: Mapping[str, Array]) -> Array:
     if name not in {"present_key", "present_value"}:
         return array
-    return array[:, :, : int(feeds["seqlens_k"].min()) + 1]
+    valid = int(feeds["seqlens_k"].min()) + 1
+    if "sliding_window_cache" in feeds:
+        valid = kept(valid, array.shape[2], int(feeds["local_window_size"]))
+    return array[:, :, :valid]
 
 
 def _draw_positions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter.facts import dims_of, op_of
+from rewriter.rules.parts.window_cache import kept
 
 Feeds = dict[str, npt.NDArray[Any]]
 
@@ -46,12 +47,14 @@ class Layout:
         tokens: new tokens S, 0 if the model has no such input.
         total: length of the attention mask, 0 if there is none.
         capacity: rows of the KV cache that comes in.
+        windows: outputs that are the cache of a window only, with the rows of that window.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     tokens: int
     total: int
     capacity: int
+    windows: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def first_prompt(self) -> bool:
@@ -61,6 +64,8 @@ class Layout:
     def scenarios(self, seed: int, count: int) -> list[Scenario]:
         """Full masks, then masks that leave room, where the layout has room."""
         room = self.total - self.tokens if not self.first_prompt else self.tokens - 1
+        if self.first_prompt and self.windows:
+            room = 0  # such a node takes no padded prompt
         shorts = [0, *sorted({room // 2, room} - {0})] if self.total else [0]
         return [Scenario(seed + i, shorts[i % len(shorts)]) for i in range(max(count, len(shorts)))]
 
@@ -69,7 +74,7 @@ class Layout:
         return self.total - scenario.short
 
 
-def layout(model: ir.Model) -> Layout:
+def layout(model: ir.Model, windows: Mapping[str, int] | None = None) -> Layout:
     """Sizes of a model's inputs; dims that are not fixed get small numbers that agree."""
     from rewriter.passes.fix_dims import places_and_roles
 
@@ -84,7 +89,7 @@ def layout(model: ir.Model) -> Layout:
     tokens = next((s[1] for n, s in shapes.items() if _TOKENS.fullmatch(n) and len(s) > 1), 0)
     total = next((s[1] for n, s in shapes.items() if n == "attention_mask" and len(s) == 2), 0)
     capacity = next((s[2] for n, s in shapes.items() if _PAST.fullmatch(n) and len(s) == 4), 0)
-    return Layout(shapes, tokens, total, capacity)
+    return Layout(shapes, tokens, total, capacity, windows or {})
 
 
 def _guess(symbol: str, roles: Mapping[str, str]) -> int:
@@ -136,6 +141,8 @@ def specified(
     valid = sizes.valid(scenario)
     if not sizes.total:
         return array
+    if name in sizes.windows:
+        return array[:, :, : kept(valid, array.shape[2], sizes.windows[name])]
     if array.ndim == 4 and _PRESENT.fullmatch(name):
         return array[:, :, :valid]
     if sizes.first_prompt and scenario.short and array.ndim >= 2:

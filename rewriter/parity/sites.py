@@ -139,6 +139,7 @@ def _feeds(model: ir.Model, seed: int) -> Feeds:
             for name, (_, value) in named.items()
             if (stored := constant(value)) is not None and stored.size <= 1
         }
+        known |= _integers(model)
         for name, array in domain.draw(shapes, known, seed).items():
             key, value = named[name]
             feeds[key] = array.astype((value.dtype or ir.DataType.FLOAT).numpy())
@@ -154,4 +155,14 @@ def _defined(model: ir.Model, name: str, array: Array, feed: Feeds) -> Array:
     schema = schema_of(op, opset_of(op, model.opset_imports))
     index = next(i for i, value in enumerate(root.outputs) if value.name == name)
     named = {key: feed[value] for key, (value, _) in _named_inputs(model).items() if value in feed}
-    return domain.defined(schema.output_name(index), array, named)
+    return domain.defined(schema.output_name(index), array, named | _integers(model))
+
+
+def _integers(model: ir.Model) -> Feeds:
+    """Integer attributes that the root was given, other than 0."""
+    attributes = list(model.graph)[-1].attributes.values()
+    return {
+        attribute.name: np.array(attribute.as_int())
+        for attribute in attributes
+        if attribute.type == ir.AttributeType.INT and attribute.as_int()
+    }

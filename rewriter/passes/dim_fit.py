@@ -11,6 +11,37 @@ from rewriter.errors import BadInput
 from rewriter.facts import dims_of, op_of, present
 from rewriter.shapes import infer_model
 
+_PASTS = {"com.microsoft::GroupQueryAttention": 3, "com.microsoft::MultiHeadAttention": 6}
+"""Which input is the past key, of ops that have one."""
+
+
+def pasts(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Value]]:
+    """Every attention with a past, and its past key."""
+    for node in model.graph:
+        at = _PASTS.get(op_of(node), len(node.inputs))
+        past = node.inputs[at] if at < len(node.inputs) else None
+        if past is not None and present(past):
+            yield node, past
+
+
+def joined(model: ir.Model) -> Iterator[tuple[ir.Node, str, int]]:
+    """Symbols of graph inputs that a Concat with something else makes a number."""
+    for node in model.graph:
+        axis = node.attributes.get("axis")
+        shapes = [value.shape for value in node.inputs if value is not None]
+        if op_of(node) != "Concat" or axis is None or None in shapes:
+            continue
+        columns = list(zip(*(shape for shape in shapes if shape is not None), strict=False))
+        for at, dims in enumerate(columns):
+            sizes = {dim for dim in dims if isinstance(dim, int)}
+            if at == axis.as_int() % len(columns) or len(sizes) != 1:
+                continue
+            for value in node.inputs:
+                if value is not None and value.shape is not None and value.is_graph_input():
+                    dim = value.shape[at]
+                    if not isinstance(dim, int):
+                        yield node, str(dim), next(iter(sizes))
+
 
 def head_size(node: ir.Node) -> int | None:
     """The head size of an attention, from the width of its query."""
@@ -27,6 +58,17 @@ def attentions(model: ir.Model) -> Iterator[ir.Node]:
     for node in model.graph:
         if op_of(node) == "com.microsoft::GroupQueryAttention" and len(node.inputs) >= 5:
             yield node
+
+
+def windows(model: ir.Model) -> dict[str, tuple[str, int]]:
+    """Caches that hold a window only: name of the past to (name of the present, rows)."""
+    return {
+        past.name or "": (present.name or "", _integer(node, "local_window_size"))
+        for node in attentions(model)
+        if _integer(node, "sliding_window_cache") == 1
+        for past, present in zip(node.inputs[3:5], node.outputs[1:3], strict=False)
+        if past is not None
+    }
 
 
 def _integer(node: ir.Node, name: str) -> int:

@@ -15,12 +15,14 @@ import onnx_ir as ir
 
 from rewriter.errors import BadInput
 from rewriter.passes.dim_fit import (
-    attentions,
     check_caches,
     check_declared,
     check_rotary,
     head_size,
     infer,
+    joined,
+    pasts,
+    windows,
 )
 from rewriter.passes.dim_free import FreeDim, FreeDims, free_dims
 from rewriter.passes.dim_names import (
@@ -77,7 +79,9 @@ def fix_dims(model: ir.Model, asked: Mapping[str, int]) -> Dims:
     places, roles = places_and_roles(model)
     dims = Dims(resolve(model, asked, places, roles))
     _derive_sums(model, dims)
-    _derive_total(dims, roles)
+    windowed = _windowed(model)
+    _derive_total(dims, roles, windowed)
+    _hold_windows(dims, asked, windowed)
     check_rotary(model, dims.values(), roles)
     _apply(model, dims.values())
     infer(model, dims.fixed)
@@ -130,17 +134,42 @@ def _derive_sum(symbol: str, terms: list[str], dims: Dims) -> bool:
     return True
 
 
-def _derive_total(dims: Dims, roles: Mapping[str, str]) -> None:
+def _windowed(model: ir.Model) -> dict[str, int]:
+    """Symbols of caches that hold a window only, with the rows of the longest one."""
+    caches = windows(model)
+    rows: dict[str, int] = {}
+    for value in model.graph.inputs:
+        if value.name in caches and value.shape is not None and value.shape.rank() == 4:
+            symbol = str(value.shape[2])
+            rows[symbol] = max(rows.get(symbol, 0), caches[value.name][1])
+    return rows
+
+
+def _hold_windows(dims: Dims, asked: Mapping[str, int], windowed: Mapping[str, int]) -> None:
+    """A cache of a window has its rows, however many tokens came before.
+
+    So a prompt's graph and that of the tokens after it have the same buffer; other lengths are
+    asked for by the dim's own name.
+    """
+    named = {plain(name) for name in asked}
+    for symbol, rows in windowed.items():
+        if dims.fixed.get(symbol, rows) != rows and plain(symbol) not in named:
+            del dims.fixed[symbol]
+            dims.derived[symbol] = (rows, "the window that its cache has to hold")
+
+
+def _derive_total(dims: Dims, roles: Mapping[str, str], windowed: Mapping[str, int]) -> None:
     """The length of the mask; less than past + seq where the cache is a buffer with room."""
     known = dims.values()
-    by_role = {role: symbol for symbol, role in roles.items()}
+    by_role = {role: symbol for symbol, role in roles.items() if symbol in windowed}
+    by_role |= {role: symbol for symbol, role in roles.items() if symbol not in windowed}
     total, past, seq = (by_role.get(role) for role in ("total", "past", "seq"))
     if total is None or past not in known or seq not in known:
         return
     most = known[past] + known[seq]
     if total not in known:
         dims.derived[total] = (most, f"{past} + {seq}")
-    elif not known[seq] <= known[total] <= most:
+    elif past not in windowed and not known[seq] <= known[total] <= most:
         raise BadInput(
             f"--dim: {total} is given as {known[total]}; with {past}={known[past]} and "
             f"{seq}={known[seq]} it is from {known[seq]} to {most}, leave it out for {most}"
@@ -148,15 +177,19 @@ def _derive_total(dims: Dims, roles: Mapping[str, str]) -> None:
 
 
 def _derive_heads(model: ir.Model, dims: Dims) -> bool:
-    """Head sizes of caches, from the widths of what goes into attention."""
+    """Head sizes of caches, from the widths of what goes into attention or is put behind them."""
     found = False
-    for node in attentions(model):
-        past, derived = node.inputs[3], head_size(node)
-        if derived is None or past is None or past.shape is None or past.shape.rank() != 4:
+    for node, symbol, size in joined(model):
+        if symbol not in dims.values():
+            dims.derived[symbol] = (size, f"what '{node.name}' puts together")
+            found = True
+    for node, past in pasts(model):
+        derived = head_size(node)
+        if derived is None or past.shape is None or past.shape.rank() != 4:
             continue
-        size = past.shape[3]
-        if not isinstance(size, int) and str(size) not in dims.values():
-            dims.derived[str(size)] = (derived, f"the head size of '{node.name}'")
+        width = past.shape[3]
+        if not isinstance(width, int) and str(width) not in dims.values():
+            dims.derived[str(width)] = (derived, f"the head size of '{node.name}'")
             found = True
     return found
 

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from rewriter.facts import constant, dims_of, present
+from rewriter.passes.take_branches import TakeBranches
 from rewriter.shapes import infer_model
 
 _FOLDED = frozenset({
@@ -27,11 +28,24 @@ _MOST = 1024
 """Elements of a value that is still shape arithmetic."""
 
 
-def settle_shapes(model: ir.Model) -> None:
-    """Infer and fold by turns until nothing folds: a folded shape makes others known."""
+def settle_shapes(model: ir.Model) -> list[str]:
+    """Infer, fold and take branches by turns: a folded shape makes others known.
+
+    Returns:
+        What should be known of it.
+    """
+    notes: list[str] = []
     infer_model(model)
-    while FoldShapes()(model).modified:
+    while FoldShapes()(model).modified or _took_branches(model, notes):
         infer_model(model)
+    return notes
+
+
+def _took_branches(model: ir.Model, notes: list[str]) -> bool:
+    branches = TakeBranches()
+    modified = branches(model).modified
+    notes += branches.notes
+    return modified
 
 
 class FoldShapes(InPlacePass):

@@ -15,6 +15,7 @@ from rewriter.output import disk, writable
 from rewriter.parity.compare import Error
 from rewriter.parity.model import OutputParity
 from rewriter.placement import Placement
+from rewriter.slices import Slice
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
@@ -121,7 +122,7 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
         ],
         "unknown": [{"node": node, "op": op} for node, op in report.unknown],
         "parity": None if graph.parity is None else _parity(graph.parity),
-        "placement": None if graph.placement is None else _placement(graph.placement),
+        "placement": None if graph.placement is None else _placement(graph.placement, graph.part),
         "disagreement": graph.fault or None,
         "notes": graph.notes,
     }
@@ -161,6 +162,7 @@ def _parity(parity: Parity) -> dict[str, Any]:
         and {
             "outputs": [_output(output) for output in model.outputs],
             "ok": model.ok,
+            "slice": model.part and dict(zip(("nodes", "of"), model.part, strict=True)),
             "note": model.note,
             "scenarios": list(model.scenarios),
             "settings": model.settings,
@@ -175,8 +177,9 @@ def _parity(parity: Parity) -> dict[str, Any]:
     }
 
 
-def _placement(placement: Placement) -> dict[str, Any]:
+def _placement(placement: Placement, part: Slice | None) -> dict[str, Any]:
     return {
+        "slice": part and {"nodes": part.nodes, "of": part.of},
         "runtime": placement.runtime,
         "on_ep": placement.on_ep,
         "on_cpu": placement.on_cpu,

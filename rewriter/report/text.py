@@ -169,6 +169,8 @@ def _placement(graph: GraphOutcome, console: Console) -> None:
         f"{placement.partitions} partition(s); {placement.runtime}"
     )
     _line(console, text, style=_STYLE[placement.full])
+    if graph.part is not None:
+        _line(console, f"              placed: {graph.part}", style="yellow")
     if placement.note:
         _line(console, f"              {placement.note}", style="yellow")
     for name, op in list(placement.cpu_nodes)[:_MOST]:

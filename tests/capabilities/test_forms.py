@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from capabilities import forms
-from capabilities.forms import TERMS, Form, term
 from capabilities.facts import Facts, Tensor
+from capabilities.forms import TERMS, Form, term
 
 MATMUL = Facts(
     op="com.microsoft::MatMulNBits",

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from capabilities import targets
-from capabilities.forms import Form
 from capabilities.facts import Facts, Tensor
+from capabilities.forms import Form
 from capabilities.model import Row, Target, Verdict
 from capabilities.table import COLUMNS
 from capabilities.targets import EP, UnknownTarget, eps, register, target

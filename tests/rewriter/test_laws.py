@@ -537,3 +537,18 @@ def test_a_doubt_is_only_said_where_the_rule_is_not_free() -> None:
     (note,) = report.notes
     assert "doubt: Relu [rank 2] x 1" in note
     assert "reported:somebody" in note
+
+
+def test_memory_that_runs_out_in_a_rule_is_no_fault_of_the_rule() -> None:
+    rules = Registry()
+
+    @lowers("Relu", emits=("Max",), into=rules)
+    def build(op: Tape, site: Site) -> ir.Value:
+        op.Max(site.input("X"), site.input("X"))
+        raise MemoryError
+
+    model = toys.chain(["Relu"])
+    with pytest.raises(MemoryError):
+        lower(model, toys.target("Relu | any | illegal"), rules=rules)
+    assert [node.op_type for node in model.graph] == ["Relu"]
+    assert len(model.graph.inputs[0].uses()) == 1

@@ -45,3 +45,23 @@ def test_matrix_and_blocks_are_the_same_codes(bits: int) -> None:
 def test_signed_codes_move_up_to_the_middle() -> None:
     matrix = np.full((32, 1), -8, np.int8)
     assert set(packing.unpack_bits(packing.matrix_to_blocks(matrix, 32, 4), 4, 32).flat) == {0}
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 600])
+@pytest.mark.parametrize("dtype", [ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.UINT8])
+def test_a_weight_turned_without_unpacking_it_is_the_same(n: int, dtype: ir.DataType) -> None:
+    bits, middle = dtype.bitwidth, 8 if dtype.is_signed() else 0
+    codes = np.random.default_rng(n).integers(0, 1 << bits, (64, n)).astype(np.uint8)
+    blocks = packing.matrix_to_blocks(codes, 32, bits)
+    turned = packing.matrix_of_blocks(blocks, 64, dtype)
+    assert turned.tobytes() == packing.integers(codes.astype(np.int16) - middle, dtype).tobytes()
+    assert turned.dtype == dtype
+    assert turned.shape == (64, n)
+
+
+@pytest.mark.parametrize("dtype", [ir.DataType.INT4, ir.DataType.INT8])
+def test_codes_move_by_half_without_unpacking_them(dtype: ir.DataType) -> None:
+    half = 1 << (dtype.bitwidth - 1)
+    codes = np.arange(2 * half, dtype=np.uint8).reshape(2, half)
+    moved = packing.moved_by_half(packing.pack_bits(codes, dtype.bitwidth), dtype, codes.shape)
+    assert np.array_equal(moved.numpy().astype(np.int64), codes.astype(np.int64) - half)

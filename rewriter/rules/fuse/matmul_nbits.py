@@ -50,13 +50,18 @@ def matmul_nbits(op: Tape, site: Site) -> ir.Value:
         ir.DataType.UINT8,
         ir.Shape((n, k // block, block * bits // 8)),
     )
-    scales = np.ascontiguousarray(weight.constant(scale, "the scale").T)
+    given = weight.stored(scale, "the scale")
+    scales = ir.LazyTensor(
+        lambda: ir.tensor(np.ascontiguousarray(given.numpy().T), dtype=given.dtype),
+        given.dtype,
+        ir.Shape(list(reversed(given.shape.numpy()))),
+    )
     zero_points = _zero_points(op, weight, kind, bits, k // block, n)
     return op.ms(
         "MatMulNBits",
         a,
         op.weight(("blocks", x, block), codes, "codes"),
-        op.const(scales, scale.dtype, name="scales"),
+        op.weight(("scales", scale), scales, "scales"),
         *([] if zero_points is None else [zero_points]),
         K=k,
         N=n,

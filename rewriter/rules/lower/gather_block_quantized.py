@@ -76,6 +76,8 @@ def _table(op: Tape, site: Site, value: ir.Value, kind: _Codes, count: int, what
 
     def codes() -> ir.TensorProtocol:
         array = stored.numpy().reshape(*shape[:-1], -1)
+        if kind.packed and array.shape[-1] * 8 == count * kind.bits:
+            return packing.moved_by_half(array, kind.dtype, shape)
         if kind.packed:
             middle = 1 << (kind.bits - 1)
             array = packing.unpack_bits(array, kind.bits, count).astype(np.int16) - middle

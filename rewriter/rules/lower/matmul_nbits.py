@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from rewriter import packing
 from rewriter.rule import lowers
+from rewriter.rules.parts import nbits
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -29,10 +30,15 @@ _UNSIGNED = {4: ir.DataType.UINT4, 8: ir.DataType.UINT8}
 def flat_scales(op: Tape, site: Site) -> ir.Value:
     """The same node with its scales (N, K/b) as a row, which is how older readers want them."""
     scale = site.input("scales")
-    flat = site.constant(scale, "scales").reshape(-1)
+    stored = site.stored(scale, "scales")
+    flat = ir.LazyTensor(
+        lambda: ir.tensor(stored.numpy().reshape(-1), dtype=stored.dtype),
+        stored.dtype,
+        ir.Shape([stored.size]),
+    )
     names = ("A", "B", "scales", "zero_points", "g_idx", "bias")
     inputs = [site.optional(name) for name in names]
-    inputs[2] = op.const(flat, scale.dtype, name="scales")
+    inputs[2] = op.weight(("flat", scale), flat, "scales")
     while inputs[-1] is None:
         inputs.pop()
     attributes = {name: site.attribute(name) for name in site.node.attributes}
@@ -41,51 +47,62 @@ def flat_scales(op: Tape, site: Site) -> ir.Value:
 
 @lowers(
     "com.microsoft::MatMulNBits",
-    emits=("Add", "DequantizeLinear", "MatMul"),
+    emits=("Add", "Concat", "DequantizeLinear", "MatMul", "ReduceSum", "Reshape"),
+    order=1,
     opset=21,
 )
 def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
-    """MatMul(A, DequantizeLinear(codes as (K, N), scales, zero points)) + bias."""
+    """MatMul(A, DequantizeLinear(codes as (K, N), scales, zero points)) + sums of A·m + bias."""
     k, n, block, bits = (site.integer(name) for name in ("K", "N", "block_size", "bits"))
     site.ignore("accuracy_level")  # leave to round activations, not a part of the function
     site.require(site.integer("weight_prepacked") == 0, "prepacked weights have their own layout")
     site.require(bits in _UNSIGNED, f"{bits}-bit codes have no ONNX type at opset {site.opset}")
-    site.require(k % block == 0, f"K={k} does not fill its last block of {block}")
+    nbits.require_trivial_groups(site, k, block)
     a, b = site.input("A"), site.input("B")
     packed = site.stored(b, "B")
-    blocks = k // block
+    blocks = -(-k // block)
+    if k % block:
+        k = blocks * block
+        a = nbits.filled(op, site, a, k)
     scale = site.input("scales")
-    scales = site.constant(scale, "scales").reshape(n, blocks).T
-    signed = bits == 4 and site.optional("zero_points") is None
+    given = site.stored(scale, "scales")
+    floats = nbits.float_zero_points(site)
+    signed = bits == 4 and (floats is not None or site.optional("zero_points") is None)
     dtype = ir.DataType.INT4 if signed else _UNSIGNED[bits]
 
     def matrix() -> ir.TensorProtocol:
-        codes = packing.blocks_to_matrix(packed.numpy().view(np.uint8), k, bits)
-        return packing.integers(codes.astype(np.int8) - 8 if signed else codes, dtype)
+        return packing.matrix_of_blocks(packed.numpy().view(np.uint8), k, dtype)
 
-    codes = ir.LazyTensor(matrix, dtype, ir.Shape((k, n)))
-    points = packing.integers(_zero_points(site, signed, n, blocks, bits), dtype)
+    def turned() -> ir.TensorProtocol:
+        rows = np.ascontiguousarray(given.numpy().reshape(n, blocks).T)
+        return ir.tensor(rows.reshape(shape), dtype=given.dtype)
+
     per_column = blocks == 1
-    if per_column:
-        scales = scales[0]
-        points = ir.tensor(points.numpy()[0], dtype=dtype)
+    shape = (n,) if per_column else (blocks, n)
     weight = op.DequantizeLinear(
-        op.weight(("matrix", b, k), codes, "codes"),
-        op.const(scales, scale.dtype, name="scales"),
-        op.const(points.numpy(), dtype, name="zero_points"),
+        op.weight(("matrix", b, k), ir.LazyTensor(matrix, dtype, ir.Shape((k, n))), "codes"),
+        op.weight(
+            ("scales", scale, shape), ir.LazyTensor(turned, given.dtype, ir.Shape(shape)), "scales"
+        ),
+        _zero_points(op, site, dtype, shape),
         axis=1 if per_column else 0,
         block_size=None if per_column else block,
     )
     y = op.MatMul(a, weight)
+    if floats is not None:
+        y = op.Add(y, nbits.moved(op, site, a, floats))
     bias = site.optional("bias")
     return y if bias is None else op.Add(y, bias)
 
 
-def _zero_points(site: Site, signed: bool, n: int, blocks: int, bits: int) -> packing.Bytes:
+def _zero_points(op: Tape, site: Site, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
     given = site.optional("zero_points")
-    if given is None:
-        middle = 0 if signed else 1 << (bits - 1)
-        return np.full((blocks, n), middle, np.uint8)
-    site.require(given.dtype == ir.DataType.UINT8, "float zero points are not handled")
+    if given is None or given.dtype != ir.DataType.UINT8:
+        middle = 0 if dtype.is_signed() else 1 << (dtype.bitwidth - 1)
+        points = np.full(shape, middle, np.uint8)
+        same = ("zero points", dtype, shape)
+        return op.once(same, lambda: op.const(points, dtype, name="zero_points"))
     packed = site.constant(given, "zero_points").astype(np.uint8)
-    return packing.zero_points_to_matrix(packed, n, blocks, bits)
+    blocks = shape[0] if len(shape) > 1 else 1
+    points = packing.zero_points_to_matrix(packed, shape[-1], blocks, dtype.bitwidth)
+    return op.const(points.reshape(shape), dtype, name="zero_points")

@@ -45,23 +45,6 @@ def from_heads(op: Tape, x: ir.Value) -> ir.Value:
     return _reshape(op, x, (batch, tokens, heads * size))
 
 
-def grouped(
-    op: Tape, query: ir.Value, key: ir.Value, value: ir.Value, mask: ir.Value, scale: float
-) -> ir.Value:
-    """softmax(scale·q·kᵀ + mask)·v for q (B, Hq, S, D), k and v (B, Hk, T, ·), as (B, Hq, S, Dv).
-
-    Args:
-        op: the tape.
-        query: (B, Hq, S, D).
-        key: (B, Hk, T, D).
-        value: (B, Hk, T, Dv).
-        mask: additive, broadcast to (B, Hk, G·S, T); rows ordered by group, then token.
-        scale: multiplies the query, which is smaller than the scores.
-    """
-    weights = op.Softmax(op.Add(scores(op, query, key, scale), mask), axis=-1)
-    return by_heads(op, op.MatMul(weights, value), sizes(query)[1])
-
-
 def scores(op: Tape, query: ir.Value, key: ir.Value, scale: float) -> ir.Value:
     """scale·q·kᵀ as (B, Hk, G·S, T), for q (B, Hq, S, D) and k (B, Hk, T, D)."""
     batch, heads, tokens, size = sizes(query)

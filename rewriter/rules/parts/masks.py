@@ -111,7 +111,7 @@ def bias(op: Tape, mask: ir.Value | None, sight: Sight, groups: int, dtype: ir.D
         stored, seen = constant(mask), sight.known()
         if seen is not None and (mask is None or stored is not None):
             return _known(op, stored, sight, seen, groups, dtype)
-        added = None if mask is None else _additive(op, mask, sight.keys, dtype)
+        added = None if mask is None else additive(op, mask, sight.keys, dtype)
         floor = MASKED if mask is None or mask.dtype == ir.DataType.BOOL else FLOOR
         shown = None if seen is not None and seen.all() else sight.built(op)
         if shown is not None:
@@ -167,7 +167,7 @@ def _padded(stored: ir.TensorProtocol, keys: int, floor: float) -> npt.NDArray[A
     return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=floor)
 
 
-def _additive(op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType) -> ir.Value:
+def additive(op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType) -> ir.Value:
     """A mask in additive form, at rank 4, as long as the keys."""
     assert mask.shape is not None
     if axes := list(range(4 - len(mask.shape))):

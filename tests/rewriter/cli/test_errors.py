@@ -265,6 +265,7 @@ def raising(error: BaseException) -> Callable[..., None]:
     ("error", "code", "said"),
     [
         (MemoryError(), 6, "out of memory"),
+        (RuntimeError("can't start new thread"), 6, "out of memory"),
         (OSError(errno.ENOSPC, "full"), 6, "no space is left in the temporary folder"),
         (OSError(errno.EACCES, "denied", "/x/y"), 2, "/x/y: denied"),
         (RuntimeFault("memory", "it ran out"), 6, "it ran out"),

@@ -281,3 +281,42 @@ def test_an_attention_without_heads() -> None:
     node.attributes["num_heads"] = ir.AttrInt64("num_heads", 0)
     with pytest.raises(BadInput, match="has 0 heads"):
         fix_dims(model, DECODE)
+
+
+def test_the_cache_of_a_window_has_the_rows_of_the_window() -> None:
+    """Whatever came before; unless its dim is asked for by its own name."""
+
+    def windowed() -> ir.Model:
+        model = decoder()
+        for node in model.graph:
+            if node.op_type == "GroupQueryAttention" and "layers.0" in (node.name or ""):
+                node.attributes["sliding_window_cache"] = ir.AttrInt64("sliding_window_cache", 1)
+                node.attributes["local_window_size"] = ir.AttrInt64("local_window_size", 6)
+                for value in node.inputs[3:5]:
+                    assert value is not None
+                    assert value.shape is not None
+                    value.shape = ir.Shape([*value.shape[:2], "past_sliding", value.shape[3]])
+        return model
+
+    for past in (0, 4, 8):
+        model = windowed()
+        dims = fix_dims(model, {"batch": 1, "seq": 8, "past": past})
+        assert dims.derived["past_sliding"] == (6, "the window that its cache has to hold")
+        assert dims.derived["total_sequence_length"][0] == past + 8
+        caches = [v.shape for v in model.graph.inputs if (v.name or "").startswith("past")]
+        assert {None if shape is None else shape[2] for shape in caches} == {6, past}
+    named = {"batch": 1, "seq": 1, "past_sequence_length": 4, "past_sliding": 9}
+    dims = fix_dims(windowed(), named)
+    assert dims.fixed["past_sliding"] == 9
+
+
+def test_the_head_size_follows_from_what_is_put_behind_a_cache() -> None:
+    """The genai builder joins caches outside MultiHeadAttention for float16 on the CPU."""
+    b = Builder()
+    past = b.input("past_key_values.0.key", ir.DataType.FLOAT16, ("batch", 2, "past", "size"))
+    new = b.input("new", ir.DataType.FLOAT16, ("batch", 2, 1, 16))
+    total = b.op("Concat", past, new, name="present.0.key", axis=2)
+    model = b.model([(total, ir.DataType.FLOAT16, ("batch", 2, "total", "size"))])
+    dims = fix_dims(model, {"batch": 1, "past": 8})
+    assert dims.derived["size"] == (16, "what 'present.0.key/Concat' puts together")
+    assert total.shape == ir.Shape((1, 2, 9, 16))

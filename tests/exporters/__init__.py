@@ -1,0 +1,1 @@
+"""Files that exporters wrote, with goldens of torch; ``fixtures/make_exporter_fixtures.py``."""
