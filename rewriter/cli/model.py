@@ -17,9 +17,10 @@ from rewriter.cli.console import progress, results
 from rewriter.errors import BadInput
 from rewriter.outcome import Outcome
 from rewriter.output import check_target
-from rewriter.pipeline import Pipeline, Settings
+from rewriter.pipeline import Pipeline
 from rewriter.report.data import check_report, write_report
 from rewriter.report.text import show
+from rewriter.settings import Settings
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from capabilities import target
 from frontends import read
-from rewriter import pipeline
+from rewriter import proof
 from rewriter.lowering import lower
 from rewriter.passes.fix_dims import fix_dims
 from rewriter.rules.parts import positions
@@ -34,7 +34,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def _needs(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "free_gb", lambda: gigabytes)
+    monkeypatch.setattr(proof, "free_gb", lambda: gigabytes)
 
 
 def test_a_slice_holds_every_form(model: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from rewriter import pipeline
+from rewriter import pipeline, proof
 from rewriter.cli import main
 from rewriter.cli.signals import tidy_on_signals
 from rewriter.errors import RuntimeFault
@@ -285,7 +285,7 @@ def test_an_error_in_any_stage(
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.setattr(pipeline, stage, raising(error))
+    monkeypatch.setattr(pipeline if stage == "lower" else proof, stage, raising(error))
     words = [str(model), "--ep", "qnn", *DIMS, "--parity", "sites"]
     assert said in failure(capsys, *words, code=code)
     assert not list(away.iterdir())
@@ -309,8 +309,8 @@ def test_a_placement_that_cannot_finish(
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.setattr(pipeline.Pipeline, "_unplaceable", lambda _: "")
-    monkeypatch.setattr(pipeline, "place", raising(RuntimeFault(kind, "it stopped")))
+    monkeypatch.setattr(proof.Proof, "_unplaceable", lambda _: "")
+    monkeypatch.setattr(proof, "place", raising(RuntimeFault(kind, "it stopped")))
     assert main([str(model), "--ep", "qnn", *DIMS, "--parity", "none"]) == code
     captured = capsys.readouterr()
     assert said in captured.out + captured.err
@@ -333,7 +333,7 @@ def test_a_comparison_that_cannot_finish(
     code: int,
 ) -> None:
     fault = RuntimeFault(kind, "it stopped")
-    monkeypatch.setattr(pipeline, "check_sites", lambda *_, **__: [])
+    monkeypatch.setattr(proof, "check_sites", lambda *_, **__: [])
     monkeypatch.setattr(model_parity, "_drift", raising(fault))
     assert main([str(model), "--ep", "qnn", *DIMS, "--no-place"]) == code
     captured = capsys.readouterr()

@@ -11,7 +11,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from rewriter import __version__, pipeline
+from rewriter import __version__, proof
 from rewriter.cli import main
 from rewriter.runtime.versions import installed
 from tests.decoders import FIXTURE, Decoder, decoder
@@ -186,8 +186,8 @@ def test_parity_on_the_device(model: Path) -> None:
 def test_a_device_that_gave_nothing_is_no_success(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline.Pipeline, "_unplaceable", lambda _: "")
-    monkeypatch.setattr(pipeline.Pipeline, "_place", lambda *_: None)
+    monkeypatch.setattr(proof.Proof, "_unplaceable", lambda _: "")
+    monkeypatch.setattr(proof.Proof, "_place", lambda *_: None)
     graph = report_of(model, *QNN, "--parity", "device", code=4)["graphs"][0]
     assert any("the device was not compared" in note for note in graph["notes"])
 

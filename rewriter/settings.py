@@ -1,0 +1,45 @@
+"""What the command was asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from capabilities import Target
+
+LEVELS = ("none", "sites", "model", "device")
+"""Levels of parity, each with the ones before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command was asked to do.
+
+    Attributes:
+        model: the file to read.
+        target: what to rewrite it for.
+        output: the folder to write; ``None`` writes nothing.
+        overwrite: replace a folder that holds something.
+        dims: values of dims.
+        disable: rules not to use.
+        allow_stuck: keep what could be done.
+        parity: one of :data:`LEVELS`.
+        place: ask the real runtime where nodes run.
+        runtime: an interpreter whose runtime is asked instead of this one's.
+        budget: minutes that comparing and placing may take together.
+        seed: of all random inputs.
+    """
+
+    model: Path
+    target: Target
+    output: Path | None
+    overwrite: bool = False
+    dims: Mapping[str, int] = field(default_factory=dict)
+    disable: Sequence[str] = ()
+    allow_stuck: bool = False
+    parity: str = "model"
+    place: bool = True
+    runtime: Path | None = None
+    budget: float = 10.0
+    seed: int = 0
