@@ -167,6 +167,23 @@ def test_d37_writing_again_does_not_append(tmp_path: Path) -> None:
     assert data.stat().st_size == size
 
 
+def test_d38_a_short_source_is_an_error_and_the_source_is_never_written_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(FIXTURE, source)
+    before = (source / "model.onnx.data").read_bytes()
+    assert main([str(source), "--ep", "qnn", *DIMS, *FAST, "-o", str(source)]) == 2
+    assert (source / "model.onnx.data").read_bytes() == before
+    (source / "model.onnx.data").write_bytes(before[:-100])
+    capsys.readouterr()
+    assert main([str(source), "--ep", "qnn", *DIMS, *FAST, "-o", str(tmp_path / "o")]) == 2
+    error = capsys.readouterr().err
+    assert "model.onnx.data" in error
+    assert "100" in error
+    assert not (tmp_path / "o").exists()
+
+
 def test_d39_the_output_stands_alone(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(FIXTURE, source)
