@@ -6,6 +6,7 @@ what comes out *is* the dequantized weight.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from capabilities import target
 from rewriter import packing
 from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
-from tests import ort, toys
+from tests import htp, ort, toys
 from tests.graphs import Builder
 
 F32 = ir.DataType.FLOAT
@@ -200,3 +201,21 @@ def test_flat_scales_are_no_way_out_of_another_trouble() -> None:
     model = nbits(bias=True)
     report = lower(model, toys.target("com.microsoft::MatMulNBits | bias given | illegal"))
     assert [fired.rule for fired in report.fired] == ["plain_matmul_nbits"]
+
+
+@htp.needs_qnn
+@pytest.mark.parametrize(
+    "changes",
+    [{"bias": True}, {"k": 80}, {"k": 80, "zero_points": True}, {"bias": True, "bits": 8}],
+    ids=str,
+)
+def test_what_htp_leaves_to_the_cpu_runs_there_once_it_is_plain(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    model = nbits(**changes)
+    k = changes.get("k", 64)
+    given = {"a": np.random.default_rng(2).standard_normal((1, k, k)).astype(np.float32)}
+    expected = ort.run(model, given)
+    lower(model, QNN)
+    assert any(op_of(n) == "com.microsoft::MatMulNBits" for n in model.graph)
+    htp.check(model, given, expected, tmp_path)
