@@ -1,0 +1,1 @@
+"""One table-driven builder of portable decoder graphs, for every format that holds a checkpoint."""

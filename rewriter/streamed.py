@@ -1,0 +1,58 @@
+"""Tensors that are computed in pieces while they are written: none is ever whole in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+_PIECE_BYTES = 16 << 20
+"""Bytes computed at a time: large enough for numpy, small beside any model."""
+
+
+class StreamedTensor(ir.LazyTensor):
+    """A tensor made from rows on demand.
+
+    Args:
+        rows: gives rows ``start`` to ``stop`` as an array whose bytes are theirs, in C order.
+        dtype: element type as stored; types of less than a byte come packed from ``rows``.
+        shape: of the whole.
+        count: number of rows; any number that divides the bytes of the whole.
+        name: of the tensor.
+    """
+
+    def __init__(
+        self,
+        rows: Callable[[int, int], npt.NDArray[Any]],
+        dtype: ir.DataType,
+        shape: Sequence[int],
+        count: int,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(self._whole, dtype, ir.Shape(shape), name=name)
+        self._rows = rows
+        self._count = count
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """Runs of rows, one after the other."""
+        step = max(1, _PIECE_BYTES * self._count // max(self.nbytes, 1))
+        for start in range(0, self._count, step):
+            yield np.ascontiguousarray(self._rows(start, min(start + step, self._count)))
+
+    def tofile(self, file: IO[bytes]) -> None:
+        """Write the bytes, a piece at a time."""
+        for piece in self.pieces():
+            file.write(piece.data.cast("B"))
+
+    def _whole(self) -> ir.TensorProtocol:
+        data = b"".join(piece.tobytes() for piece in self.pieces())
+        if self.dtype.bitwidth < 8:
+            return ir.PackedTensor(np.frombuffer(data, np.uint8), self.dtype, shape=self.shape)
+        array = np.frombuffer(data, self.dtype.numpy()).reshape(self.shape.numpy())
+        return ir.Tensor(array, dtype=self.dtype)
+
+    def __repr__(self) -> str:
+        return f"StreamedTensor<{self.dtype},{self.shape}>({self.name})"
