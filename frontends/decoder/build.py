@@ -1,0 +1,125 @@
+"""A decoder and its weights as one portable graph, with a cache that grows.
+
+Inputs and outputs are named as onnxruntime-genai names them. The same graph serves a cache of
+fixed size: with past and total both the size of the buffer, GroupQueryAttention writes into it.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from frontends.decoder.attention import Cache, Lengths, attention
+from frontends.decoder.config import Decoder, Layer
+from frontends.decoder.draft import Draft, Scope
+from frontends.decoder.feed_forward import feed_forward
+from frontends.decoder.linear import embedding, linear, tied_head
+from frontends.decoder.norms import norm
+from frontends.decoder.per_layer import per_layer_inputs, with_per_layer_input
+from frontends.decoder.weights import Weights
+from rewriter.tape import Tape
+
+_BATCH, _NEW = "batch_size", "sequence_length"
+_PAST, _TOTAL = "past_sequence_length", "total_sequence_length"
+
+
+def build(decoder: Decoder, weights: Weights) -> ir.Model:
+    """The portable graph (opset 24 and com.microsoft); weights stay where they are.
+
+    Raises:
+        BadInput: a weight that the architecture needs is not there, or has another shape.
+    """
+    draft = Draft(decoder.name)
+    ids = draft.input("input_ids", ir.DataType.INT64, (_BATCH, _NEW))
+    mask = draft.input("attention_mask", ir.DataType.INT64, (_BATCH, _TOTAL))
+    positions = draft.input("position_ids", ir.DataType.INT64, (_BATCH, _NEW))
+    past = {
+        i: _past(draft, i, layer) for i, layer in enumerate(decoder.layers) if layer.shares is None
+    }
+    with draft.part("model") as op:
+        lengths = _lengths(op, mask, positions)
+        scope = Scope(op, weights)
+        x = _scaled(op, embedding(scope, ids, "token_embd"), decoder.embedding_scale)
+        own = per_layer_inputs(scope, decoder, ids, x) if decoder.per_layer else []
+    caches: dict[int, Cache] = {}
+    presents: dict[int, tuple[ir.Value, ir.Value]] = {}
+    for i, layer in enumerate(decoder.layers):
+        with draft.part(f"layers.{i}") as op:
+            scope = Scope(op, weights, f"blk.{i}.")
+            source = past[i] if layer.shares is None else caches[layer.shares]
+            normed = norm(scope, decoder, x, "attn_norm") if scope.has("attn_norm.weight") else x
+            attended = attention(scope, decoder, layer, normed, lengths, source)
+            caches[i] = attended.cache
+            if attended.present is not None:
+                presents[i] = attended.present
+            x = _fed(scope, decoder, x, normed, attended.output)
+            if own:
+                x = with_per_layer_input(scope, decoder, x, own[i])
+            if scope.has("layer_output_scale.weight"):
+                x = op.Mul(x, scope.vector("layer_output_scale.weight"))
+    with draft.part("head") as op:
+        logits = _logits(Scope(op, weights), decoder, x)
+    draft.output("logits", logits, (_BATCH, _NEW, decoder.vocabulary))
+    for i, state in presents.items():
+        layer = decoder.layers[i]
+        for what, value in zip(("key", "value"), state, strict=True):
+            shape = (_BATCH, layer.kv_heads, _TOTAL, layer.head_dim)
+            draft.output(f"present.{i}.{what}", value, shape)
+    return draft.model()
+
+
+def _past(draft: Draft, index: int, layer: Layer) -> tuple[ir.Value, ir.Value]:
+    shape = (_BATCH, layer.kv_heads, _PAST, layer.head_dim)
+    key, value = (
+        draft.input(f"past_key_values.{index}.{what}", ir.DataType.FLOAT, shape)
+        for what in ("key", "value")
+    )
+    return key, value
+
+
+def _lengths(op: Tape, mask: ir.Value, positions: ir.Value) -> Lengths:
+    """Valid tokens from the mask's sum, the longest from its width."""
+    count = op.ReduceSum(mask, op.const([1], ir.DataType.INT64), keepdims=0)
+    valid = op.Cast(op.Sub(count, op.const(1, ir.DataType.INT64)), to=ir.DataType.INT32)
+    width = op.Gather(op.Shape(mask), op.const(1, ir.DataType.INT64))
+    return Lengths(positions, valid, op.Cast(width, to=ir.DataType.INT32))
+
+
+def _scaled(op: Tape, x: ir.Value, factor: float) -> ir.Value:
+    """The product of x and a number, which may be 1."""
+    return x if factor == 1 else op.Mul(x, op.const(factor, ir.DataType.FLOAT))
+
+
+def _fed(
+    scope: Scope, decoder: Decoder, x: ir.Value, normed: ir.Value, attended: ir.Value
+) -> ir.Value:
+    """The residual stream after attention and the feed-forward part.
+
+    Without a norm of its own, the latter runs beside attention on the same input, unless what it
+    gives is normalized.
+    """
+    op, before = scope.op, decoder.architecture.ffn_norm
+    after = scope.has("post_ffw_norm.weight")
+    if scope.has("post_attention_norm.weight") and before != "post_attention_norm":
+        attended = norm(scope, decoder, attended, "post_attention_norm")
+    x = op.Add(x, _scaled(op, attended, decoder.residual_scale))
+    if scope.has(f"{before}.weight"):
+        normed = norm(scope, decoder, x, before)
+    elif after:
+        normed = x
+    fed = feed_forward(scope, decoder, normed)
+    if after:
+        fed = norm(scope, decoder, fed, "post_ffw_norm")
+    return op.Add(x, _scaled(op, fed, decoder.residual_scale))
+
+
+def _logits(scope: Scope, decoder: Decoder, x: ir.Value) -> ir.Value:
+    op, normed = scope.op, norm(scope, decoder, x, "output_norm")
+    if scope.has("output.weight"):
+        logits = linear(scope, normed, "output")
+    else:
+        logits = tied_head(scope, normed, "token_embd")
+    logits = _scaled(op, logits, decoder.logit_scale)
+    if decoder.final_softcap:
+        cap = op.const(decoder.final_softcap, ir.DataType.FLOAT)
+        logits = op.Mul(op.Tanh(op.Div(logits, cap)), cap)
+    return logits

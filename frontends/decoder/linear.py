@@ -1,0 +1,117 @@
+"""Linear layers and embeddings over weights as they are stored, none of them ever inflated."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from frontends.decoder.draft import Scope
+from frontends.decoder.weights import Float, Quantized
+from rewriter.streamed import StreamedTensor
+from rewriter.tape import Tape
+
+
+def linear(scope: Scope, x: ir.Value, name: str) -> ir.Value:
+    """Multiply x (B, S, K) by a weight (N, K) and add its bias if there is one: (B, S, N)."""
+    weight = scope.weight(f"{name}.weight")
+    if isinstance(weight, Float):
+        y = scope.op.MatMul(x, _matrix(scope, name, weight))
+    else:
+        y = quantized_linear(scope, x, name, weight)
+    if scope.has(f"{name}.bias"):
+        y = scope.op.Add(y, scope.vector(f"{name}.bias"))
+    return y
+
+
+def quantized_linear(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Value:
+    """MatMulNBits; a minimum m per block is exact as x·Wᵀ = scale part - sums(x)·mᵀ."""
+    op, (n, k) = scope.op, weight.shape
+    inputs = [
+        x,
+        scope.constant(name, weight.codes, "codes"),
+        scope.constant(name, weight.scales, "scales"),
+        _zero_points(op, weight),
+    ]
+    sizes = {"N": n, "K": k, "bits": weight.bits, "block_size": weight.block}
+    y = op.ms("MatMulNBits", *inputs, **sizes)
+    if weight.minimums is None:
+        return y
+    minimums = scope.constant(name, transposed(weight.minimums), "minimums")
+    return op.Sub(y, op.MatMul(_block_sums(op, x, k, weight.block), minimums))
+
+
+def _zero_points(op: Tape, weight: Quantized) -> ir.Value | None:
+    """``None`` for the middle, which the op assumes; else one number, packed."""
+    if weight.zero == 1 << (weight.bits - 1):
+        return None
+    rows, k = weight.shape
+    width = -(-(k // weight.block) * weight.bits // 8)
+    byte = sum(weight.zero << shift for shift in range(0, 8, weight.bits))
+    tensor = StreamedTensor(
+        lambda start, stop: np.full((stop - start, width), byte, np.uint8),
+        ir.DataType.UINT8,
+        (rows, width),
+        rows,
+    )
+    return op.weight(("zero points", byte, rows, width), tensor, f"zero_points.{rows}x{width}")
+
+
+def _block_sums(op: Tape, x: ir.Value, k: int, block: int) -> ir.Value:
+    """Sums of x over the blocks of K: (B, S, K / block); once for all weights of one x."""
+
+    def build() -> ir.Value:
+        blocks = op.Reshape(x, op.const([0, 0, k // block, block], ir.DataType.INT64))
+        axes = op.const([3], ir.DataType.INT64)
+        return op.ReduceSum(blocks, axes, keepdims=0)
+
+    value: ir.Value = op.once(("block sums", x, block), build)
+    return value
+
+
+def transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    """An (N, K) tensor as (K, N), turned a few rows at a time."""
+    n, k = (int(d) for d in tensor.shape.numpy())
+
+    def rows(start: int, stop: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+        return np.asarray(tensor.numpy()[:, start:stop].T)
+
+    return StreamedTensor(rows, tensor.dtype, (k, n), k)
+
+
+def _matrix(scope: Scope, name: str, weight: Float) -> ir.Value:
+    """A float weight as (K, N) in float32."""
+    matrix = scope.constant(name, transposed(weight.tensor), "weight")
+    return _widened(scope.op, matrix)
+
+
+def _widened(op: Tape, value: ir.Value) -> ir.Value:
+    """Float32 of what is stored in 16 bits, which stays so in the file."""
+    return value if value.dtype == ir.DataType.FLOAT else op.Cast(value, to=ir.DataType.FLOAT)
+
+
+def embedding(scope: Scope, ids: ir.Value, name: str) -> ir.Value:
+    """Rows of the table (V, H) for ids (B, S): (B, S, H) in float32."""
+    op, weight = scope.op, scope.weight(f"{name}.weight")
+    if isinstance(weight, Float):
+        return _widened(op, op.Gather(scope.constant(name, weight.tensor, "table"), ids))
+    rows, width = weight.shape
+    codes = scope.constant(name, weight.codes, "codes")
+    flat = op.Reshape(codes, op.const([rows, width * weight.bits // 8], ir.DataType.INT64))
+    inputs = [flat, ids, scope.constant(name, weight.scales, "scales"), _zero_points(op, weight)]
+    kind = {"gather_axis": 0, "quantize_axis": 1, "bits": weight.bits, "block_size": weight.block}
+    y = op.ms("GatherBlockQuantized", *inputs, **kind)
+    if weight.minimums is None:
+        return y
+    least = op.Gather(scope.constant(name, weight.minimums, "minimums"), ids)
+    blocks = op.Reshape(y, op.const([0, 0, width // weight.block, weight.block], ir.DataType.INT64))
+    moved = op.Sub(blocks, op.Unsqueeze(least, op.const([3], ir.DataType.INT64)))
+    return op.Reshape(moved, op.const([0, 0, width], ir.DataType.INT64))
+
+
+def tied_head(scope: Scope, x: ir.Value, name: str) -> ir.Value:
+    """Logits of x over the table that also embeds, which is stored once."""
+    weight = scope.weight(f"{name}.weight")
+    if isinstance(weight, Quantized):
+        return quantized_linear(scope, x, name, weight)
+    table = scope.constant(name, weight.tensor, "table")
+    return scope.op.MatMul(x, scope.op.Transpose(_widened(scope.op, table), perm=[1, 0]))
