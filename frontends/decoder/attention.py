@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from frontends.decoder.config import Decoder, Layer
-from frontends.decoder.draft import Scope
+from frontends.decoder.draft import BATCH, TOTAL, Scope
 from frontends.decoder.linear import linear
 from frontends.decoder.norms import head_norm, plain_norm
 from frontends.decoder.rope import rotate
@@ -86,6 +86,8 @@ def attention(
     }
     # ORT 1.32 reads no past where a node has no present outputs, so all nodes have them.
     outputs = scope.op.emit("com.microsoft::GroupQueryAttention", inputs_and_sink, attributes, 3)
+    for state in outputs[1:]:  # past + new, or the rows of the past where that is a buffer
+        state.shape = ir.Shape((BATCH, layer.kv_heads, TOTAL, layer.head_dim))
     present = (outputs[1], outputs[2]) if layer.shares is None else None
     return Attended(linear(scope, outputs[0], "attn_output"), cache, present)
 

@@ -10,16 +10,13 @@ import onnx_ir as ir
 
 from frontends.decoder.attention import Cache, Lengths, attention
 from frontends.decoder.config import Decoder, Layer
-from frontends.decoder.draft import Draft, Scope
+from frontends.decoder.draft import BATCH, NEW, PAST, TOTAL, Draft, Scope
 from frontends.decoder.feed_forward import feed_forward
 from frontends.decoder.linear import embedding, linear, tied_head
 from frontends.decoder.norms import norm
 from frontends.decoder.per_layer import per_layer_inputs, with_per_layer_input
 from frontends.decoder.weights import Weights
 from rewriter.tape import Tape
-
-_BATCH, _NEW = "batch_size", "sequence_length"
-_PAST, _TOTAL = "past_sequence_length", "total_sequence_length"
 
 
 def build(decoder: Decoder, weights: Weights) -> ir.Model:
@@ -29,9 +26,9 @@ def build(decoder: Decoder, weights: Weights) -> ir.Model:
         BadInput: a weight that the architecture needs is not there, or has another shape.
     """
     draft = Draft(decoder.name)
-    ids = draft.input("input_ids", ir.DataType.INT64, (_BATCH, _NEW))
-    mask = draft.input("attention_mask", ir.DataType.INT64, (_BATCH, _TOTAL))
-    positions = draft.input("position_ids", ir.DataType.INT64, (_BATCH, _NEW))
+    ids = draft.input("input_ids", ir.DataType.INT64, (BATCH, NEW))
+    mask = draft.input("attention_mask", ir.DataType.INT64, (BATCH, TOTAL))
+    positions = draft.input("position_ids", ir.DataType.INT64, (BATCH, NEW))
     past = {
         i: _past(draft, i, layer) for i, layer in enumerate(decoder.layers) if layer.shares is None
     }
@@ -58,17 +55,15 @@ def build(decoder: Decoder, weights: Weights) -> ir.Model:
                 x = op.Mul(x, scope.vector("layer_output_scale.weight"))
     with draft.part("head") as op:
         logits = _logits(Scope(op, weights), decoder, x)
-    draft.output("logits", logits, (_BATCH, _NEW, decoder.vocabulary))
+    draft.output("logits", logits)
     for i, state in presents.items():
-        layer = decoder.layers[i]
         for what, value in zip(("key", "value"), state, strict=True):
-            shape = (_BATCH, layer.kv_heads, _TOTAL, layer.head_dim)
-            draft.output(f"present.{i}.{what}", value, shape)
+            draft.output(f"present.{i}.{what}", value)
     return draft.model()
 
 
 def _past(draft: Draft, index: int, layer: Layer) -> tuple[ir.Value, ir.Value]:
-    shape = (_BATCH, layer.kv_heads, _PAST, layer.head_dim)
+    shape = (BATCH, layer.kv_heads, PAST, layer.head_dim)
     key, value = (
         draft.input(f"past_key_values.{index}.{what}", ir.DataType.FLOAT, shape)
         for what in ("key", "value")

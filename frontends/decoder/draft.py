@@ -12,6 +12,10 @@ from frontends.decoder.weights import Float, Weight, Weights
 from rewriter.errors import BadInput
 from rewriter.tape import Tape, Workspace
 
+BATCH, NEW = "batch_size", "sequence_length"
+PAST, TOTAL = "past_sequence_length", "total_sequence_length"
+"""Names of dims, as onnxruntime-genai gives them."""
+
 OPSETS = {"": 24, "com.microsoft": 1}
 _IR_VERSION = 10
 
@@ -76,10 +80,9 @@ class Draft:
         self._graph.inputs.append(value)
         return value
 
-    def output(self, name: str, value: ir.Value, shape: Sequence[int | str]) -> None:
+    def output(self, name: str, value: ir.Value) -> None:
         """A graph output, which the value is renamed to."""
         value.name = self._space.unique(name)
-        value.shape = ir.Shape(shape)
         self._graph.outputs.append(value)
 
     @contextmanager
