@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ from rewriter.errors import BadInput
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["companions", "model_file", "read"]
+    from rewriter.source import Source
+
+__all__ = ["model_file", "open_source", "read"]
 
 _COMPANIONS = re.compile(
     r".*(config|token|vocab|merges|chat_template|processor).*\.(json|txt)"
@@ -21,26 +24,42 @@ _COMPANIONS = re.compile(
 """Tokenizer and configuration files, which go with a model; notes and reports do not."""
 
 
-def _onnx(path: Path) -> ir.Model:
+def _onnx(path: Path) -> Source:
     from frontends.onnx.reader import read_onnx
+    from rewriter.source import Source
 
-    return read_onnx(path)
+    return Source(path, lambda _: read_onnx(path), partial(_beside, path))
 
 
-_READERS: dict[str, Callable[[Path], ir.Model]] = {".onnx": _onnx}
+def _gguf(path: Path) -> Source:
+    from frontends.gguf.reader import gguf_source
+
+    return gguf_source(path)
+
+
+_FORMATS: dict[str, Callable[[Path], Source]] = {".gguf": _gguf, ".onnx": _onnx}
 
 
 def read(path: str | Path) -> ir.Model:
-    """Read a model.
+    """Read a model: an ONNX file as it is, a checkpoint as a portable graph.
 
     Args:
-        path: an ``.onnx`` file, or a folder that holds exactly one.
+        path: an ``.onnx`` or ``.gguf`` file, or a folder that holds exactly one.
 
     Raises:
         BadInput: there is no such file, no reader for it, or it cannot be used as it is.
     """
+    return open_source(path).read(None)
+
+
+def open_source(path: str | Path) -> Source:
+    """A model that can be read several times, and what goes with it.
+
+    Raises:
+        BadInput: there is no such file, or no reader for it.
+    """
     found = model_file(path)
-    return _READERS[found.suffix.lower()](found)
+    return _FORMATS[found.suffix.lower()](found)
 
 
 def model_file(path: str | Path) -> Path:
@@ -54,7 +73,7 @@ def model_file(path: str | Path) -> Path:
         return _only_model(found)
     if not found.exists():
         raise BadInput(f"{found}: there is no such file")
-    if found.suffix.lower() not in _READERS:
+    if found.suffix.lower() not in _FORMATS:
         raise BadInput(
             f"{found}: no reader for '{found.suffix}' files; this version reads {_known()}"
         )
@@ -62,7 +81,7 @@ def model_file(path: str | Path) -> Path:
 
 
 def _only_model(folder: Path) -> Path:
-    models = sorted(p for p in folder.iterdir() if p.suffix.lower() in _READERS and p.is_file())
+    models = sorted(p for p in folder.iterdir() if p.suffix.lower() in _FORMATS and p.is_file())
     if len(models) == 1:
         return models[0]
     if not models:
@@ -72,10 +91,10 @@ def _only_model(folder: Path) -> Path:
 
 
 def _known() -> str:
-    return ", ".join(sorted(_READERS))
+    return ", ".join(sorted(_FORMATS))
 
 
-def companions(path: str | Path) -> list[Path]:
+def _beside(path: Path) -> dict[str, Path | bytes]:
     """Tokenizer and configuration files that lie beside a model."""
-    folder = model_file(path).parent
-    return sorted(p for p in folder.iterdir() if p.is_file() and _COMPANIONS.fullmatch(p.name))
+    files = sorted(p for p in path.parent.iterdir() if p.is_file())
+    return {p.name: p for p in files if _COMPANIONS.fullmatch(p.name)}

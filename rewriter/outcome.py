@@ -104,6 +104,12 @@ class GraphOutcome:
         expected = Counter(op for name, op in known if self.part is None or name in self.part.names)
         return Counter(self.placement.cpu_ops) - expected
 
+    @property
+    def kept(self) -> bool:
+        """Whether nothing speaks against writing it."""
+        stuck = bool(self.report.stuck) and not self.allow_stuck
+        return not stuck and (self.parity is None or self.parity.ok)
+
     def exit(self) -> Exit:
         """The first exit code that applies."""
         if (self.report.stuck or self.unplaced()) and not self.allow_stuck:

@@ -6,14 +6,19 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
 
 from rewriter.errors import BadInput, OutOfResources, RewriteError
+from rewriter.shared_weights import save_beside
+from rewriter.source import Companions
 from rewriter.wellformed import faults
+
+_DATA = "model.onnx.data"
+"""Where the weights of a folder are."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -33,24 +38,52 @@ class Staging:
         self.final = final
         self.folder = folder
 
-    def write(self, model: ir.Model, name: str) -> Path:
-        """Write a model with its weights in ``<name>.data``, and read it back.
+    def write(
+        self,
+        model: ir.Model,
+        name: str,
+        beside: Path | None = None,
+        told: Callable[[str, int], None] | None = None,
+    ) -> tuple[Path, int]:
+        """Write a model with its weights in ``model.onnx.data``, and read it back.
+
+        Args:
+            model: what to write.
+            name: of its file.
+            beside: a model written before, whose stored weights it uses where they are equal.
+            told: is told each weight's name and bytes as it is written.
+
+        Returns:
+            The file, and the bytes of weights that were stored already.
 
         Raises:
             OutOfResources: the disk is full.
             RewriteError: what was read back is not what was written.
         """
-        path = self.folder / name
+        path, shared = self.folder / name, 0
         with disk(self.final):
-            ir.save(model, path, external_data=f"{name}.data", max_workers=2)
+            if beside is not None:
+                shared = save_beside(model, path, ir.load(beside))
+            else:
+                ir.save(
+                    model,
+                    path,
+                    external_data=_DATA,
+                    max_workers=2,
+                    callback=told and (lambda tensor, _: told(tensor.name or "", tensor.nbytes)),
+                )
         _check_written(path, model)
-        return path
+        return path, shared
 
-    def copy(self, companions: Sequence[Path]) -> None:
+    def copy(self, companions: Companions) -> None:
         """Take tokenizer and configuration files along."""
-        for path in companions:
-            with disk(self.final, path):
-                shutil.copyfile(path, self.folder / path.name)
+        for name, source in companions.items():
+            if isinstance(source, bytes):
+                with disk(self.final):
+                    (self.folder / name).write_bytes(source)
+            else:
+                with disk(self.final, source):
+                    shutil.copyfile(source, self.folder / name)
 
     def publish(self) -> None:
         """Become the final folder."""

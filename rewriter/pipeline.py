@@ -1,9 +1,11 @@
-"""From a model file to a folder: read, fix dims, lower, write, prove."""
+"""From a model to a folder: read, fix dims, lower, write, prove; once for each graph it takes."""
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -13,28 +15,21 @@ from rewriter.outcome import GraphOutcome, Outcome
 from rewriter.output import Staging, staging
 from rewriter.passes import dim_fit
 from rewriter.passes.fix_dims import fix_dims
+from rewriter.phases import Phase, phases
 from rewriter.proof import Proof
-from rewriter.settings import Settings
+from rewriter.settings import LEVELS, Settings
+from rewriter.source import Source
 from rewriter.stages import Stages
 
 
 class Pipeline:
-    """One run. ``say`` is told what begins; ``read`` reads a model file."""
+    """One run. ``say`` is told what begins."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        read: Callable[[Path], ir.Model],
-        companions: Callable[[Path], list[Path]],
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, settings: Settings, source: Source, *, say: Callable[[str], None]) -> None:
         self._settings = settings
-        self._read = read
-        self._companions = companions
+        self._source = source
         self.outcome = Outcome(str(settings.model), settings.target)
         self._stage = Stages(say, self.outcome.seconds)
-        self._proof = Proof(settings, self._stage, read)
 
     def run(self) -> Outcome:
         """Do everything; the output folder appears only if nothing speaks against it.
@@ -43,42 +38,77 @@ class Pipeline:
             RewriteError: with its exit code; then nothing was written.
         """
         settings = self._settings
-        self._proof.require_runtimes()
+        self._proof(settings).require_runtimes()
         if settings.output is None:
             with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
-                self._steps(Staging(Path(scratch), Path(scratch)))
+                self._graphs(Staging(Path(scratch), Path(scratch)))
             return self.outcome
         output, overwrite = settings.output, settings.overwrite
         with staging(output, overwrite=overwrite, model=settings.model) as stage:
-            self._steps(stage)
-            graph = self.outcome.graphs[0]
-            kept = not graph.report.stuck or settings.allow_stuck
-            if kept and (graph.parity is None or graph.parity.ok):
-                stage.copy(self._companions(settings.model))
+            self._graphs(stage)
+            if all(graph.kept for graph in self.outcome.graphs):
+                stage.copy(self._source.companions())
                 stage.publish()
                 self.outcome.output = str(output)
         return self.outcome
 
-    def _steps(self, stage: Staging) -> None:
+    def _graphs(self, stage: Staging) -> None:
         settings = self._settings
         with self._stage("read", f"reading {settings.model}"):
-            model = self._read(settings.model)
+            model = self._source.read(settings.max_seq_len or None)
             self.outcome.weights_before = weight_bytes(model)
-        with self._stage("lower", f"rewriting for {settings.target}"):
-            dims = fix_dims(model, settings.dims)
+            found, notes = phases(settings, model, built=self._source.built)
+        with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
+            original, began = self._original(model, Path(scratch)), time.perf_counter()
+            first: Path | None = None
+            for phase in found:
+                written = self._graph(stage, phase, original, first, began)
+                first = first or written
+                if written is None:
+                    break
+        self.outcome.graphs[0].notes += notes
+
+    def _original(self, model: ir.Model, folder: Path) -> Path:
+        """The file that results are compared with; written if the model was built."""
+        if not self._source.built or LEVELS.index(self._settings.parity) < 2:
+            return self._settings.model
+        path = folder / "portable.onnx"
+        with self._stage("portable", "writing the portable graph to compare with"):
+            return Staging(folder, folder).write(model, path.name)[0]
+
+    def _graph(
+        self, stage: Staging, phase: Phase, original: Path, first: Path | None, began: float
+    ) -> Path | None:
+        """One graph; its file, if nothing in it is stuck."""
+        settings = self._settings
+        label = "" if phase.name == "model" else f"{phase.name}: "
+        with self._stage("lower", f"{label}rewriting for {settings.target}"):
+            model = self._source.read(settings.max_seq_len or None)
+            dims = fix_dims(model, phase.dims)
             if settings.target.static_only:
                 dims.require_fixed(settings.target.ep)
             windows = dict(dim_fit.windows(model).values())
             report = lower(model, settings.target, disable=settings.disable, allow_stuck=True)
-        graph = GraphOutcome("model", "model.onnx", report, dims, allow_stuck=settings.allow_stuck)
+        accept = settings.allow_stuck
+        graph = GraphOutcome(phase.name, phase.file, report, dims, allow_stuck=accept)
         graph.notes += report.notes
         self.outcome.graphs.append(graph)
-        self.outcome.weights_after = weight_bytes(model)
-        if report.stuck and not settings.allow_stuck:
-            return
-        with self._stage("write", "writing"):
-            written = stage.write(model, graph.file)
-        self._proof.prove(graph, model, written, windows)
+        self.outcome.weights_after += weight_bytes(model)
+        if report.stuck and not accept:
+            return None
+        with self._stage("write", f"{label}writing"):
+            written, shared = stage.write(model, graph.file, beside=first)
+            self.outcome.weights_after -= shared
+        left = settings.budget - (time.perf_counter() - began) / 60
+        asked = replace(settings, model=original, dims=phase.dims, budget=max(left, 0.01))
+        self._proof(asked).prove(graph, model, written, windows)
+        return written
+
+    def _proof(self, settings: Settings) -> Proof:
+        return Proof(settings, self._stage, self._reread)
+
+    def _reread(self, original: Path) -> ir.Model:
+        return ir.load(original) if self._source.built else self._source.read(None)
 
 
 def weight_bytes(model: ir.Model) -> int:

@@ -27,6 +27,10 @@ class Settings:
         parity: one of :data:`LEVELS`.
         place: ask the real runtime where nodes run.
         runtime: an interpreter whose runtime is asked instead of this one's.
+        static: ``prefill``, ``decode`` or ``both``: graphs with a cache of fixed size; empty for
+            one graph with the dims as given.
+        seq: new tokens of the graph that reads prompts; 0 for a default.
+        max_seq_len: rows of the cache; 0 for a default.
         budget: minutes that comparing and placing may take together.
         seed: of all random inputs.
     """
@@ -41,5 +45,8 @@ class Settings:
     parity: str = "model"
     place: bool = True
     runtime: Path | None = None
+    static: str = ""
+    seq: int = 0
+    max_seq_len: int = 0
     budget: float = 10.0
     seed: int = 0

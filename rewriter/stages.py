@@ -12,7 +12,7 @@ class Stages:
 
     Args:
         say: is told what begins.
-        seconds: gets the time of each stage, by name.
+        seconds: gets the time of each stage, by name; of all graphs together.
     """
 
     def __init__(self, say: Callable[[str], None], seconds: MutableMapping[str, float]) -> None:
@@ -27,4 +27,5 @@ class Stages:
         try:
             yield
         finally:
-            self._seconds[name] = round(time.perf_counter() - began, 3)
+            spent = self._seconds.get(name, 0.0) + time.perf_counter() - began
+            self._seconds[name] = round(spent, 3)

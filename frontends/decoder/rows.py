@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from frontends.decoder.weights import Float, Quantized, Weight
+from frontends.decoder.weights import Float, Weight
 from rewriter.streamed import StreamedTensor
 
 Selection = slice | npt.NDArray[np.intp]
@@ -52,42 +52,42 @@ def gathered(weight: Weight, order: npt.NDArray[np.intp]) -> Weight:
         weight: (N, K), (E, N, K), or (N,) of a bias.
         order: row numbers below N, of any count.
     """
+    shape = weight.shape
     if isinstance(weight, Float):
-        axis = max(len(weight.shape) - 2, 0)
-        return Float(_gathered(weight.tensor, order, axis))
-    axis = len(weight.shape) - 2
-    codes, scales = (_gathered(t, order, axis) for t in (weight.codes, weight.scales))
+        return Float(_gathered(weight.tensor, shape, order))
     least = weight.minimums
     return replace(
         weight,
-        shape=(*weight.shape[:axis], len(order), weight.shape[-1]),
-        codes=codes,
-        scales=scales,
-        minimums=None if least is None else _gathered(least, order, axis),
+        shape=(*shape[:-2], len(order), shape[-1]),
+        codes=_gathered(weight.codes, shape, order),
+        scales=_gathered(weight.scales, shape, order),
+        minimums=None if least is None else _gathered(least, shape, order),
     )
 
 
+def taken(tensor: ir.TensorProtocol, shape: Sequence[int], chosen: Selection) -> Bytes:
+    """Rows of a tensor of a weight, as bytes.
+
+    Args:
+        tensor: codes, scales, minimums or floats.
+        shape: of the weight.
+        chosen: numbers of rows, of all experts one after the other.
+    """
+    if isinstance(tensor, RowTensor):
+        return tensor.take(chosen)
+    array: npt.NDArray[Any] = np.ascontiguousarray(tensor.numpy())
+    count = math.prod(shape[: max(len(shape) - 1, 1)])
+    return array.reshape(count, -1).view(np.uint8)[chosen]
+
+
 def _gathered(
-    tensor: ir.TensorProtocol, order: npt.NDArray[np.intp], axis: int
+    tensor: ir.TensorProtocol, weight: Sequence[int], order: npt.NDArray[np.intp]
 ) -> ir.TensorProtocol:
-    shape = tuple(int(d) for d in tensor.shape.numpy())
-    take = tensor.take if isinstance(tensor, RowTensor) else _taker(tensor, axis)
-    outer = math.prod(shape[:axis])
-    starts = np.arange(outer, dtype=np.intp)[:, None] * shape[axis]
+    axis = max(len(weight) - 2, 0)
+    starts = np.arange(math.prod(weight[:axis]), dtype=np.intp)[:, None] * weight[axis]
     wanted = (starts + order[None]).reshape(-1)
-    taken = (*shape[:axis], len(order), *shape[axis + 1 :])
-    return RowTensor(lambda chosen: take(wanted[chosen]), tensor.dtype, taken, len(wanted))
-
-
-def _taker(tensor: ir.TensorProtocol, axis: int) -> Callable[[Selection], Bytes]:
-    """Rows of a tensor that is in memory or mapped into it."""
-
-    def take(chosen: Selection) -> Bytes:
-        array: npt.NDArray[Any] = np.ascontiguousarray(tensor.numpy())
-        count = math.prod(array.shape[: axis + 1])
-        return array.view(np.uint8).reshape(count, -1)[chosen]
-
-    return take
-
-
-__all__ = ["Quantized", "RowTensor", "gathered", "rows"]
+    dims = tuple(int(d) for d in tensor.shape.numpy())
+    shape = (*dims[:axis], len(order), *dims[axis + 1 :])
+    return RowTensor(
+        lambda chosen: taken(tensor, weight, wanted[chosen]), tensor.dtype, shape, len(wanted)
+    )

@@ -118,6 +118,18 @@ def _target(parser: argparse.ArgumentParser) -> None:
         help="fix a dim: the model's own name, or batch, seq, past, total, max",
     )
     group.add_argument(
+        "--static",
+        choices=("prefill", "decode", "both"),
+        default="",
+        help="graphs of a decoder with a cache of fixed size: to read prompts, to decode",
+    )
+    group.add_argument(
+        "--seq", type=_size, default=0, metavar="S", help="tokens the prefill graph reads at a time"
+    )
+    group.add_argument(
+        "--max-seq-len", type=_size, default=0, metavar="N", help="rows of the fixed cache"
+    )
+    group.add_argument(
         "--disable", action="append", default=[], metavar="RULE", help="do not use a rule"
     )
     group.add_argument(
@@ -207,6 +219,13 @@ def _minutes(text: str) -> float:
             f"'{text}' is no time above 0; to run nothing, give --parity none --no-place"
         )
     return minutes
+
+
+def _size(text: str) -> int:
+    """A length, which is at least 1."""
+    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
+    return int(text)
 
 
 def _seed(text: str) -> int:

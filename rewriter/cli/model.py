@@ -15,19 +15,20 @@ from rewriter.cli.common import (
 )
 from rewriter.cli.console import progress, results
 from rewriter.errors import BadInput
-from rewriter.outcome import Outcome
 from rewriter.output import check_target
 from rewriter.pipeline import Pipeline
 from rewriter.report.data import check_report, write_report
 from rewriter.report.text import show
 from rewriter.settings import Settings
+from rewriter.source import Source
 
 
 def run(options: argparse.Namespace) -> int:
     """Rewrite a file, print the report, return the exit code."""
-    settings = _settings(options)
+    source: Source = frontends().open_source(options.model)
+    settings = _settings(options, source)
     with ready_command(options):
-        outcome = _rewritten(settings)
+        outcome = Pipeline(settings, source, say=progress()).run()
     for graph in outcome.graphs:
         graph.notes += idle_overrides(options, graph.report)
     if options.report is not None:
@@ -37,20 +38,26 @@ def run(options: argparse.Namespace) -> int:
     return int(outcome.exit())
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settings(options: argparse.Namespace, source: Source) -> Settings:
     """What to do; whatever can be found wrong before the work is found here."""
     if options.parity == "device" and options.no_place:
         raise BadInput("--parity device asks the runtime, which --no-place forbids; drop one")
     dims = dims_of(options)
     disable = rules_of(options)
     target = target_of(options)
-    model = frontends().model_file(options.model)
-    output = options.output or Path(f"{model.stem}-{target.ep}")
-    check_target(output, model, overwrite=options.overwrite)
+    if (
+        (options.seq or options.max_seq_len)
+        and not options.static
+        and source.file.suffix == ".onnx"
+    ):
+        raise BadInput("--seq and --max-seq-len are sizes of --static; say which graphs you want")
+    output = options.output or Path(f"{source.file.stem}-{target.ep}")
+    check_target(output, source.file, overwrite=options.overwrite)
     if options.report is not None:
-        check_report(options.report, output, [model, *frontends().companions(model)])
+        beside = (p for p in source.companions().values() if isinstance(p, Path))
+        check_report(options.report, output, [source.file, *beside])
     return Settings(
-        model=model,
+        model=source.file,
         target=target,
         output=output,
         overwrite=options.overwrite,
@@ -60,12 +67,9 @@ def _settings(options: argparse.Namespace) -> Settings:
         parity=options.parity,
         place=not options.no_place,
         runtime=options.runtime,
+        static=options.static,
+        seq=options.seq,
+        max_seq_len=options.max_seq_len,
         budget=options.budget,
         seed=options.seed,
     )
-
-
-def _rewritten(settings: Settings) -> Outcome:
-    readers = frontends()
-    pipeline = Pipeline(settings, read=readers.read, companions=readers.companions, say=progress())
-    return pipeline.run()

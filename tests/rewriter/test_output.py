@@ -303,10 +303,11 @@ def test_companions_come_along_or_are_named(tmp_path: Path) -> None:
     config.write_text("{}")
     stage = Staging(tmp_path / "out", tmp_path / "stage")
     stage.folder.mkdir()
-    stage.copy([config])
+    stage.copy({"config.json": config, "own.json": b"[]"})
     assert (stage.folder / "config.json").read_text() == "{}"
+    assert (stage.folder / "own.json").read_bytes() == b"[]"
     with pytest.raises(BadInput, match=rf"{gone}: cannot be read"):
-        stage.copy([gone])
+        stage.copy({"gone.json": gone})
 
 
 def test_a_companion_that_fills_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,4 +316,4 @@ def test_a_companion_that_fills_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(shutil, "copyfile", copy)
     with pytest.raises(OutOfResources, match="the disk is full"):
-        Staging(tmp_path / "out", tmp_path).copy([tmp_path / "config.json"])
+        Staging(tmp_path / "out", tmp_path).copy({"config.json": tmp_path / "config.json"})

@@ -1,0 +1,79 @@
+"""Several graphs of one folder that keep equal weights in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from rewriter.streamed import StreamedTensor
+
+_SMALL = 1024
+"""Bytes up to which a constant stays in its own graph."""
+
+
+def save_beside(model: ir.Model, path: Path, first: ir.Model) -> int:
+    """Write a graph that uses the stored weights of another one where they are equal.
+
+    What is its own goes into a file of its own, ``<name>.data``, if it is not small.
+
+    Args:
+        model: the graph; its constants point at what is stored afterwards.
+        path: where to write it.
+        first: the other one, read back from the same folder.
+
+    Returns:
+        Bytes of weights that are shared.
+    """
+    stored = {
+        name: value.const_value
+        for name, value in first.graph.initializers.items()
+        if isinstance(value.const_value, ir.ExternalTensor)
+    }
+    shared = 0
+    own: list[ir.Value] = []
+    for name, value in model.graph.initializers.items():
+        tensor, other = value.const_value, stored.get(name)
+        if tensor is None or tensor.nbytes <= _SMALL:
+            continue
+        if other is not None and _equal(tensor, other):
+            value.const_value = other
+            shared += other.nbytes
+        else:
+            own.append(value)
+    tensors = [value.const_value for value in own if value.const_value is not None]
+    written = ir.external_data.convert_tensors_to_external(
+        tensors, path.parent, f"{path.name}.data"
+    )
+    for value, tensor in zip(own, written, strict=True):
+        value.const_value = tensor
+    ir.save(model, path)
+    return shared
+
+
+def _equal(one: ir.TensorProtocol, other: ir.ExternalTensor) -> bool:
+    """Whether two tensors have the same type, shape and bytes; neither is read whole."""
+    if (one.dtype, list(one.shape.numpy())) != (other.dtype, list(other.shape.numpy())):
+        return False
+    stored, position = _mapped(other), 0
+    for piece in _pieces(one):
+        if not np.array_equal(piece, stored[position : position + len(piece)]):
+            return False
+        position += len(piece)
+    return position == len(stored)
+
+
+def _pieces(tensor: ir.TensorProtocol) -> Iterator[npt.NDArray[np.uint8]]:
+    if isinstance(tensor, StreamedTensor):
+        yield from (piece.reshape(-1).view(np.uint8) for piece in tensor.pieces())
+    elif isinstance(tensor, ir.ExternalTensor):
+        yield _mapped(tensor)
+    else:
+        yield np.frombuffer(tensor.tobytes(), np.uint8)
+
+
+def _mapped(tensor: ir.ExternalTensor) -> npt.NDArray[np.uint8]:
+    return np.memmap(tensor.path, np.uint8, "r", tensor.offset or 0, (tensor.nbytes,))

@@ -1,0 +1,33 @@
+"""Where a model comes from, as the pipeline sees it: formats are known only to ``frontends``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+Companions = Mapping[str, Path | bytes]
+"""Tokenizer and configuration files that belong to a model: by name, a file or its content."""
+
+CONTEXT = "rewriter.context"
+"""Key of a model's metadata: how many positions it was trained for, where the format says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model that can be read as often as it is needed.
+
+    Attributes:
+        file: the model, or the first file of it.
+        read: the graph, anew each time, weights left on disk. The number is of positions to
+            serve, ``None`` for all.
+        companions: what goes with it.
+        built: the graph is made from a checkpoint, so that there is no ONNX file of it yet.
+    """
+
+    file: Path
+    read: Callable[[int | None], ir.Model]
+    companions: Callable[[], Companions]
+    built: bool = False
