@@ -110,9 +110,9 @@ class GgufFile:
         return cls(paths[0], metadata, tensors)
 
     def same(self, one: str, other: str) -> bool:
-        """Whether two tensors are equal byte by byte, in type and shape too."""
-        a, b = self.tensors[one], self.tensors[other]
-        if (a.type, a.shape) != (b.type, b.shape):
+        """Whether two tensors are there and equal byte by byte, in type and shape too."""
+        a, b = self.tensors.get(one), self.tensors.get(other)
+        if a is None or b is None or (a.type, a.shape) != (b.type, b.shape):
             return False
         first, second = a.raw.reshape(-1), b.raw.reshape(-1)
         runs = (slice(i, i + _COMPARED) for i in range(0, len(first), _COMPARED))

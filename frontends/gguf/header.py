@@ -22,6 +22,8 @@ _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=
 _TEXT, _LIST = 8, 9
 _SHORTEST_KEY, _SHORTEST_TENSOR = 8 + 4 + 1, 8 + 4 + 4 + 8
 _MOST_DIMS = 4
+_MOST_ENTRIES, _LONGEST_TEXT = 1 << 24, 1 << 26
+"""More than any vocabulary or template has; beyond is damage, and would fill the memory."""
 _START = 8
 """Bytes before the counts: magic and version."""
 
@@ -118,6 +120,8 @@ class _Head:
         if kind != _LIST:
             return self._numbers(kind, 1, what)[0]
         inner, count = self.u32(what), self.u64(what)
+        if count > _MOST_ENTRIES:
+            raise self.damaged(f"{what} is said to hold {count} entries")
         return self._texts(count, what) if inner == _TEXT else self._numbers(inner, count, what)
 
     def listed(self, what: str) -> Listed:
@@ -146,9 +150,12 @@ class _Head:
             for _ in range(count):
                 (length,) = length_at(data, offset)
                 offset += _U64.size
+                if length > _LONGEST_TEXT:
+                    raise self.damaged(f"{what} is said to hold a text of {length} bytes")
                 texts.append(str(data[offset : offset + length], "utf-8"))
                 offset += length
         except UnicodeDecodeError:
+            self.expect(offset - self.offset + length, what)
             raise self.damaged(f"{what} is no UTF-8 text") from None
         except (struct.error, OverflowError):
             offset = self._size + 1

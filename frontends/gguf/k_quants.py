@@ -24,11 +24,9 @@ from frontends.gguf.blocks import (
 from frontends.gguf.forms import Form
 
 _TWO = np.uint8(3)
-_SIX = np.uint8(63)
-_UPPER_TWO = np.uint8(0x30)
 
 
-def _spread(packed: Bytes, halves_of: int = 2) -> Bytes:
+def _spread(packed: Bytes) -> Bytes:
     """2-bit codes: a run of 32 bytes holds four runs of codes, 2 bits higher each.
 
     (2, n, 32) becomes (8, n, 32).
@@ -82,22 +80,34 @@ def _q3_scales(blocks: Bytes) -> Floats:
 # -- Q4_K, Q5_K: d, dmin, 12 bytes of scales and minimums, (32 of fifth bits,) 128 of codes -----
 
 
+def _k_head(blocks: Bytes, half: int, words: int, shift: int) -> Floats:
+    """A float16 times eight numbers of 6 bits, four bytes at a time.
+
+    Args:
+        blocks: records.
+        half: which of the two float16.
+        words: of the three words of four bytes, the one that holds the first four numbers in the
+            low bits of its bytes, and the upper pairs of the other four above them.
+        shift: where in each byte of the last word the low bits of the other four are.
+    """
+    head = field(blocks, 0, 16)
+    packed = head.view(np.uint32)
+    own, last = packed[:, 1 + words], packed[:, 3]
+    six = np.empty((len(blocks), 2), np.uint32)
+    six[:, 0] = own & np.uint32(0x3F3F3F3F)
+    six[:, 1] = ((last >> np.uint32(shift)) & np.uint32(0x0F0F0F0F)) | (
+        (own >> np.uint32(2)) & np.uint32(0x30303030)
+    )
+    factor = head.view(np.float16)[:, half : half + 1].astype(np.float32)
+    return factor * six.view(np.uint8).astype(np.float32)
+
+
 def _k_scales(blocks: Bytes) -> Floats:
-    """Eight of 6 bits: four in the low bits of bytes 0-3, four made of bytes 8-11 and 0-3."""
-    first, last = field(blocks, 4, 8), field(blocks, 12, 16)
-    six = np.empty((len(blocks), 8), np.uint8)
-    six[:, :4] = first & _SIX
-    six[:, 4:] = (last & LOW) | ((first >> np.uint8(2)) & _UPPER_TWO)
-    return halves(blocks, 0) * six.astype(np.float32)
+    return _k_head(blocks, half=0, words=0, shift=0)
 
 
 def _k_minimums(blocks: Bytes) -> Floats:
-    """As the scales, from bytes 4-7 and the high nibbles of 8-11."""
-    first, last = field(blocks, 8, 12), field(blocks, 12, 16)
-    six = np.empty((len(blocks), 8), np.uint8)
-    six[:, :4] = first & _SIX
-    six[:, 4:] = (last >> np.uint8(4)) | ((first >> np.uint8(2)) & _UPPER_TWO)
-    return halves(blocks, 2) * six.astype(np.float32)
+    return _k_head(blocks, half=1, words=1, shift=4)
 
 
 def _q4_codes(blocks: Bytes) -> Bytes:

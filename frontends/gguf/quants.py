@@ -43,6 +43,7 @@ def converted(
     kernel: Callable[[Bytes], npt.NDArray[Any]],
     width: int,
     chosen: Selection,
+    growth: int = 1,
 ) -> Bytes:
     """Rows of a tensor through a kernel.
 
@@ -52,6 +53,7 @@ def converted(
         kernel: maps records (n, size) to an array whose first axis is n.
         width: bytes of a row of the result.
         chosen: the rows.
+        growth: how much more memory the kernel takes than one of an integer form.
 
     Returns:
         Bytes (rows chosen, width).
@@ -59,7 +61,7 @@ def converted(
     size = GGML_QUANT_SIZES[kind][1]
     order = range(*chosen.indices(len(raw))) if isinstance(chosen, slice) else chosen
     result = np.empty((len(order), width), np.uint8)
-    step = max(1, _CHUNK // raw.shape[1])
+    step = max(1, _CHUNK // growth // raw.shape[1])
     for start in range(0, len(order), step):
         part = order[start : start + step]
         rows = raw[part.start : part.stop : part.step] if isinstance(part, range) else raw[part]

@@ -29,6 +29,8 @@ _FLOATS = {
 }
 _TERNARY = frozenset({GGMLQuantizationType.TQ1_0, GGMLQuantizationType.TQ2_0})
 """A float16 times -1, 0 or 1: float16 holds them exactly."""
+_GROWTH = 16
+"""Bytes that the ``gguf`` package needs where an integer form needs one."""
 _KEPT = ("ffn_gate_inp", "altup", "laurel", "per_layer_model_proj")
 """Weights that llama.cpp never quantizes either, small ones on which much depends."""
 
@@ -206,11 +208,14 @@ def _dequantized(tensor: GgufTensor) -> RowTensor:
         ) from None
 
     def kernel(records: Bytes) -> npt.NDArray[Any]:
-        return np.asarray(quants.dequantize(records, kind).astype(dtype.numpy()))
+        row = records.reshape(1, -1)  # as one: the package goes over few rows at a time
+        return np.asarray(quants.dequantize(row, kind).astype(dtype.numpy())).reshape(
+            len(records), -1
+        )
 
     def take(chosen: Selection) -> Bytes:
         width = tensor.shape[-1] * dtype.itemsize
-        return converted(tensor.raw, kind, kernel, int(width), chosen)
+        return converted(tensor.raw, kind, kernel, int(width), chosen, _GROWTH)
 
     return RowTensor(take, dtype, tensor.shape, len(tensor.raw))
 

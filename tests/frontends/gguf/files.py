@@ -73,7 +73,9 @@ def write(
     """A file of tensors, given as the bytes or numbers of their type."""
     writer = GGUFWriter(path, architecture)
     for key, value in (metadata or {}).items():
-        if isinstance(value, str):
+        if key == "general.alignment":
+            writer.add_custom_alignment(value)
+        elif isinstance(value, str):
             writer.add_string(key, value)
         elif isinstance(value, list):
             writer.add_array(key, value)

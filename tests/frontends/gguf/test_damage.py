@@ -119,9 +119,15 @@ HUGE = struct.pack("<Q", 1 << 62)
     [
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60) + LLAMA, "1152921504606846976 metadata keys"),
         (b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 1) + LLAMA, "1152921504606846976 tensors"),
-        (model([LLAMA, key("k", 8, HUGE)]), "'k' would reach beyond its end"),
-        (model([LLAMA, key("k", 9, struct.pack("<I", 8) + HUGE)]), "'k' would reach beyond"),
-        (model([LLAMA, key("k", 9, struct.pack("<I", 4) + HUGE)]), "'k' would reach beyond"),
+        (model([LLAMA, key("k", 8, HUGE)]), "'k' is said to hold a text of 4611686018427387904"),
+        (
+            model([LLAMA, key("k", 9, struct.pack("<I", 8) + HUGE)]),
+            "said to hold 46116860184273879",
+        ),
+        (model([LLAMA, key("k", 8, struct.pack("<Q", 9999))]), "'k' would reach beyond its end"),
+        (model([LLAMA, key("k", 9, struct.pack("<IQ", 8, 9999))]), "'k' would reach beyond"),
+        (model([LLAMA, key("k", 9, struct.pack("<IQ", 8, 9))]), "'k' is said to hold a text"),
+        (model([LLAMA, key("k", 9, struct.pack("<IQ", 4, 9999))]), "'k' would reach beyond"),
         (model([LLAMA, key("k", 13, b"")]), "the metadata key 'k' has the type 13"),
         (
             model([LLAMA, key("k", 9, struct.pack("<IQ", 9, 1))]),
@@ -217,13 +223,18 @@ def read_or_refused(path: Path, data: bytes) -> bool:
                 if part is not None:
                     part.numpy()
     except BadInput as error:
-        assert str(error).startswith(str(path))
-        assert "\n" not in str(error)
-        return True
-    return False
+        message = str(error)
+    else:
+        return False
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return True
 
 
 def test_cut_off_anywhere(path: Path, sound: bytes) -> None:
+    assert "cut off" in fault(
+        path, model([LLAMA, key("k", 8, text("é"))], []).partition(b"\xa9")[0]
+    )
     draw = random.Random(0)
     for length in [*range(64), *draw.sample(range(64, len(sound)), 200)]:
         assert read_or_refused(path, sound[:length])

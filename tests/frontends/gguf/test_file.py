@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,12 @@ def test_metadata_of_every_type(tmp_path: Path) -> None:
     }
     for key, (kind, value) in given.items():
         writer.add_key_value(key, value, kind)
-    lists = {"texts": ["a", "", "é"], "numbers": [1, -2], "reals": [0.5, 1.5], "flags": [True]}
+    lists: dict[str, list[Any]] = {
+        "texts": ["a", "", "é"],
+        "numbers": [1, -2],
+        "reals": [0.5, 1.5],
+        "flags": [True],
+    }
     for key, values in lists.items():
         writer.add_array(key, values)
     writer.add_tensor("w", MATRIX)
@@ -92,6 +98,7 @@ def test_equal_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert file.same("a", "b")
     assert not file.same("a", "c")
     assert not file.same("a", "d")
+    assert not file.same("a", "x")
 
 
 def test_a_large_vocabulary_opens_fast(tmp_path: Path) -> None:
