@@ -13,6 +13,7 @@ from rewriter.errors import BadInput
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from frontends.gguf.requantize import Kind
     from rewriter.source import Source
 
 __all__ = ["model_file", "open_source", "read"]
@@ -24,20 +25,24 @@ _COMPANIONS = re.compile(
 """Tokenizer and configuration files, which go with a model; notes and reports do not."""
 
 
-def _onnx(path: Path) -> Source:
+def _onnx(path: Path, weights: Kind) -> Source:
     from frontends.onnx.reader import read_onnx
     from rewriter.source import Source
 
+    if weights != "exact":
+        raise BadInput(
+            f"{path}: --weights {weights} is for checkpoints; an ONNX file keeps the weights it has"
+        )
     return Source(path, lambda _: read_onnx(path), partial(_beside, path))
 
 
-def _gguf(path: Path) -> Source:
+def _gguf(path: Path, weights: Kind) -> Source:
     from frontends.gguf.reader import gguf_source
 
-    return gguf_source(path)
+    return gguf_source(path, weights)
 
 
-_FORMATS: dict[str, Callable[[Path], Source]] = {".gguf": _gguf, ".onnx": _onnx}
+_FORMATS: dict[str, Callable[[Path, Kind], Source]] = {".gguf": _gguf, ".onnx": _onnx}
 
 
 def read(path: str | Path) -> ir.Model:
@@ -52,14 +57,18 @@ def read(path: str | Path) -> ir.Model:
     return open_source(path).read(None)
 
 
-def open_source(path: str | Path) -> Source:
+def open_source(path: str | Path, weights: Kind = "exact") -> Source:
     """A model that can be read several times, and what goes with it.
 
+    Args:
+        path: as in :func:`read`.
+        weights: a smaller form for the weights of a checkpoint; all but ``exact`` lose something.
+
     Raises:
-        BadInput: there is no such file, or no reader for it.
+        BadInput: there is no such file, no reader for it, or nothing to make smaller.
     """
     found = model_file(path)
-    return _FORMATS[found.suffix.lower()](found)
+    return _FORMATS[found.suffix.lower()](found, weights)
 
 
 def model_file(path: str | Path) -> Path:

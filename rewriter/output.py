@@ -17,6 +17,9 @@ from rewriter.shared_weights import save_beside
 from rewriter.source import Companions
 from rewriter.wellformed import faults
 
+Told = Callable[[str, int], None]
+"""Is told the name and the bytes of each weight that is about to be written."""
+
 _DATA = "model.onnx.data"
 """Where the weights of a folder are."""
 
@@ -43,7 +46,7 @@ class Staging:
         model: ir.Model,
         name: str,
         beside: Path | None = None,
-        told: Callable[[str, int], None] | None = None,
+        told: Told | None = None,
     ) -> tuple[Path, int]:
         """Write a model with its weights in ``model.onnx.data``, and read it back.
 
@@ -51,7 +54,7 @@ class Staging:
             model: what to write.
             name: of its file.
             beside: a model written before, whose stored weights it uses where they are equal.
-            told: is told each weight's name and bytes as it is written.
+            told: see :data:`Told`.
 
         Returns:
             The file, and the bytes of weights that were stored already.

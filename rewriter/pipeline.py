@@ -5,14 +5,16 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import onnx_ir as ir
 
+from rewriter.facts import constant
 from rewriter.lowering import lower
 from rewriter.outcome import GraphOutcome, Outcome
-from rewriter.output import Staging, staging
+from rewriter.output import Staging, Told, staging
 from rewriter.passes import dim_fit
 from rewriter.passes.fix_dims import fix_dims
 from rewriter.phases import Phase, phases
@@ -22,12 +24,33 @@ from rewriter.source import Source
 from rewriter.stages import Stages
 
 
-class Pipeline:
-    """One run. ``say`` is told what begins."""
+def _untracked(total: int) -> AbstractContextManager[Told]:
+    del total
+    return nullcontext(lambda *_: None)
 
-    def __init__(self, settings: Settings, source: Source, *, say: Callable[[str], None]) -> None:
+
+class Pipeline:
+    """One run.
+
+    Args:
+        settings: what to do.
+        source: what to do it to.
+        say: is told what begins.
+        track: shows how the writing of so many bytes goes on; what it gives is told the name and
+            the bytes of each weight.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: Source,
+        *,
+        say: Callable[[str], None],
+        track: Callable[[int], AbstractContextManager[Told]] = _untracked,
+    ) -> None:
         self._settings = settings
         self._source = source
+        self._track = track
         self.outcome = Outcome(str(settings.model), settings.target)
         self._stage = Stages(say, self.outcome.seconds)
 
@@ -67,6 +90,8 @@ class Pipeline:
                 if written is None:
                     break
         self.outcome.graphs[0].notes += notes
+        if first is not None:
+            self.outcome.weights += self._source.kinds()
 
     def _original(self, model: ir.Model, folder: Path) -> Path:
         """The file that results are compared with; written if the model was built."""
@@ -97,7 +122,8 @@ class Pipeline:
         if report.stuck and not accept:
             return None
         with self._stage("write", f"{label}writing"):
-            written, shared = stage.write(model, graph.file, beside=first)
+            with self._track(weight_bytes(model)) as told:
+                written, shared = stage.write(model, graph.file, first, told)
             self.outcome.weights_after -= shared
         left = settings.budget - (time.perf_counter() - began) / 60
         asked = replace(settings, model=original, dims=phase.dims, budget=max(left, 0.01))
@@ -112,10 +138,8 @@ class Pipeline:
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Bytes of all initializers of a model."""
-    return sum(
-        value.const_value.nbytes
-        for graph in model.graphs()
-        for value in graph.initializers.values()
-        if value.const_value is not None
-    )
+    """Bytes of all initializers and Constant nodes of a model."""
+    stored = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    nodes = (node for graph in model.graphs() for node in graph if node.op_type == "Constant")
+    stored += [constant(node.outputs[0]) for node in nodes]
+    return sum(tensor.nbytes for tensor in stored if tensor is not None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,28 @@ CONTEXT = "rewriter.context"
 
 
 @dataclass(frozen=True, slots=True)
+class WeightKind:
+    """A row of the report: what became of the tensors of one type.
+
+    Attributes:
+        type: of the checkpoint's format.
+        form: what they are now.
+        tensors: how many.
+        bytes_in: in the file.
+        bytes_out: in the result.
+        error: largest ``|w - w'| / max |w|`` of a tensor, 0 where all are exact; known once the
+            result is written.
+    """
+
+    type: str
+    form: str
+    tensors: int
+    bytes_in: int
+    bytes_out: int
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A model that can be read as often as it is needed.
 
@@ -24,10 +46,12 @@ class Source:
         read: the graph, anew each time, weights left on disk. The number is of positions to
             serve, ``None`` for all.
         companions: what goes with it.
+        kinds: what became of the weights last read, known once they are written.
         built: the graph is made from a checkpoint, so that there is no ONNX file of it yet.
     """
 
     file: Path
     read: Callable[[int | None], ir.Model]
     companions: Callable[[], Companions]
+    kinds: Callable[[], Sequence[WeightKind]] = tuple
     built: bool = False

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from frontends.decoder.draft import Scope
+from frontends.decoder.rows import Transposed
 from frontends.decoder.weights import Float, Quantized
 from rewriter.streamed import StreamedTensor
 from rewriter.tape import Tape
@@ -36,7 +37,7 @@ def quantized_linear(scope: Scope, x: ir.Value, name: str, weight: Quantized) ->
     y = op.ms("MatMulNBits", *inputs, **sizes)
     if weight.minimums is None:
         return y
-    minimums = scope.constant(name, transposed(weight.minimums), "minimums")
+    minimums = scope.constant(name, Transposed(weight.minimums), "minimums")
     return op.Sub(y, op.MatMul(_block_sums(op, x, k, weight.block), minimums))
 
 
@@ -68,19 +69,9 @@ def _block_sums(op: Tape, x: ir.Value, k: int, block: int) -> ir.Value:
     return value
 
 
-def transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    """An (N, K) tensor as (K, N), turned a few rows at a time."""
-    n, k = (int(d) for d in tensor.shape.numpy())
-
-    def rows(start: int, stop: int) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-        return np.asarray(tensor.numpy()[:, start:stop].T)
-
-    return StreamedTensor(rows, tensor.dtype, (k, n), k)
-
-
 def _matrix(scope: Scope, name: str, weight: Float) -> ir.Value:
     """A float weight as (K, N) in float32."""
-    matrix = scope.constant(name, transposed(weight.tensor), "weight")
+    matrix = scope.constant(name, Transposed(weight.tensor), "weight")
     return _widened(scope.op, matrix)
 
 

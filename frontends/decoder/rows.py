@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,3 +92,21 @@ def _gathered(
     return RowTensor(
         lambda chosen: taken(tensor, weight, wanted[chosen]), tensor.dtype, shape, len(wanted)
     )
+
+
+class Transposed(StreamedTensor):
+    """An (N, K) tensor as (K, N); what it is made of is read once, not once for each piece."""
+
+    def __init__(self, source: ir.TensorProtocol) -> None:
+        n, k = (int(d) for d in source.shape.numpy())
+        super().__init__(lambda *run: _columns(source.numpy(), *run), source.dtype, (k, n), k)
+        self._source = source
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """Runs of rows of the result."""
+        turned, shape = partial(_columns, self._source.numpy()), self.shape.numpy()
+        yield from StreamedTensor(turned, self.dtype, shape, shape[0]).pieces()
+
+
+def _columns(array: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
+    return array[:, start:stop].T

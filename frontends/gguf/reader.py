@@ -15,7 +15,7 @@ from frontends.gguf.file import GgufFile
 from frontends.gguf.requantize import Kind
 from frontends.gguf.weights import GgufWeights, unpermuted
 from rewriter.errors import BadInput
-from rewriter.source import CONTEXT, Companions, Source
+from rewriter.source import CONTEXT, Companions, Source, WeightKind
 
 _HEAD, _TABLE = "output.weight", "token_embd.weight"
 _SPARE = ("rope_freqs.", "rope_factors_long.", "rope_factors_short.", ".attn_rot_embd.")
@@ -33,7 +33,7 @@ def gguf_source(path: Path, kind: Kind = "exact") -> Source:
         BadInput: it is no usable GGUF file.
     """
     reader = _Reader(GgufFile.open(path), kind)
-    return Source(reader.file.path, reader.read, reader.companions, built=True)
+    return Source(reader.file.path, reader.read, reader.companions, reader.kinds, built=True)
 
 
 @dataclass
@@ -60,6 +60,10 @@ class _Reader:
         model.metadata_props[CONTEXT] = str(decoder.context)
         self.weights = [stored]
         return model
+
+    def kinds(self) -> list[WeightKind]:
+        """What became of the weights, by type."""
+        return [kind for stored in self.weights for kind in stored.kinds()]
 
     def companions(self) -> Companions:
         """Tokenizer and configuration, from the metadata."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from frontends.gguf.file import GgufFile, GgufTensor
 from frontends.gguf.quants import FORMS, Form, converted
 from frontends.gguf.requantize import Kind, Loss, requantized
 from rewriter.errors import BadInput
-
-__all__ = ["GgufWeights", "WeightKind", "unpermuted"]
+from rewriter.source import WeightKind
 
 _FLOATS = {
     GGMLQuantizationType.F32: ir.DataType.FLOAT,
@@ -33,28 +31,6 @@ _GROWTH = 16
 """Bytes that the ``gguf`` package needs where an integer form needs one."""
 _KEPT = ("ffn_gate_inp", "altup", "laurel", "per_layer_model_proj")
 """Weights that llama.cpp never quantizes either, small ones on which much depends."""
-
-
-@dataclass(frozen=True, slots=True)
-class WeightKind:
-    """A row of the report: what became of the tensors of one type.
-
-    Attributes:
-        type: ggml's name of it.
-        form: what they are now.
-        tensors: how many.
-        bytes_in: in the file.
-        bytes_out: in the result.
-        error: largest ``|w - w'| / max |w|`` of a tensor, 0 where all are exact; known once the
-            result is written.
-    """
-
-    type: str
-    form: str
-    tensors: int
-    bytes_in: int
-    bytes_out: int
-    error: float
 
 
 class GgufWeights:

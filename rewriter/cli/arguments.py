@@ -130,6 +130,12 @@ def _target(parser: argparse.ArgumentParser) -> None:
         "--max-seq-len", type=_size, default=0, metavar="N", help="rows of the fixed cache"
     )
     group.add_argument(
+        "--weights",
+        choices=("exact", "int4", "int8", "fp16"),
+        default="exact",
+        help="form of a checkpoint's weights; all but exact lose something, which is reported",
+    )
+    group.add_argument(
         "--disable", action="append", default=[], metavar="RULE", help="do not use a rule"
     )
     group.add_argument(

@@ -9,6 +9,14 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TransferSpeedColumn,
+)
 
 
 class _Pipe(Console):
@@ -43,6 +51,29 @@ def progress() -> Callable[[str], None]:
             _discard(sys.stderr.fileno())
 
     return say
+
+
+@contextmanager
+def tracked(total: int) -> Generator[Callable[[str, int], None]]:
+    """A bar of bytes and the weight that is being written; on terminals only."""
+    console = _Pipe(stderr=True)
+    columns = (
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[at]}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task, before = bar.add_task("", total=total, at=""), 0
+
+        def told(name: str, size: int) -> None:
+            nonlocal before
+            bar.update(task, advance=before, at=escape(name))
+            before = size
+
+        yield told
 
 
 def _discard(descriptor: int) -> None:

@@ -13,7 +13,7 @@ from rewriter.cli.common import (
     rules_of,
     target_of,
 )
-from rewriter.cli.console import progress, results
+from rewriter.cli.console import progress, results, tracked
 from rewriter.errors import BadInput
 from rewriter.output import check_target
 from rewriter.pipeline import Pipeline
@@ -25,10 +25,10 @@ from rewriter.source import Source
 
 def run(options: argparse.Namespace) -> int:
     """Rewrite a file, print the report, return the exit code."""
-    source: Source = frontends().open_source(options.model)
+    source: Source = frontends().open_source(options.model, options.weights)
     settings = _settings(options, source)
     with ready_command(options):
-        outcome = Pipeline(settings, source, say=progress()).run()
+        outcome = Pipeline(settings, source, say=progress(), track=tracked).run()
     for graph in outcome.graphs:
         graph.notes += idle_overrides(options, graph.report)
     if options.report is not None:

@@ -15,8 +15,9 @@ from gguf.constants import GGMLQuantizationType
 from frontends.decoder.rows import RowTensor, gathered, rows
 from frontends.decoder.weights import Float, Quantized, Weights
 from frontends.gguf.file import GgufFile
-from frontends.gguf.weights import GgufWeights, WeightKind, unpermuted
+from frontends.gguf.weights import GgufWeights, unpermuted
 from rewriter.errors import BadInput
+from rewriter.source import WeightKind
 from rewriter.streamed import StreamedTensor
 from tests.frontends.gguf.files import T, dequantized, random_blocks, values_of, write
 
