@@ -11,6 +11,7 @@ import onnx_ir as ir
 from frontends.decoder.attention import Cache, Lengths, attention
 from frontends.decoder.config import Decoder, Layer
 from frontends.decoder.draft import BATCH, NEW, PAST, TOTAL, Draft, Scope
+from frontends.decoder.experts import expert_layer, shared_expert
 from frontends.decoder.feed_forward import feed_forward
 from frontends.decoder.linear import embedding, linear, tied_head
 from frontends.decoder.norms import norm
@@ -101,10 +102,28 @@ def _fed(
         normed = norm(scope, decoder, x, before)
     elif after:
         normed = x
-    fed = feed_forward(scope, decoder, normed)
+    fed = _feed_forward(scope, decoder, normed, x)
     if after:
         fed = norm(scope, decoder, fed, "post_ffw_norm")
     return op.Add(x, _scaled(op, fed, decoder.residual_scale))
+
+
+def _feed_forward(scope: Scope, decoder: Decoder, normed: ir.Value, x: ir.Value) -> ir.Value:
+    """The dense part, the experts, or both: a shared expert, or Gemma 4's two branches."""
+    experts = decoder.experts
+    if experts is None or not scope.has("ffn_gate_inp.weight"):
+        return feed_forward(scope, decoder, normed)
+    if scope.has("pre_ffw_norm_2.weight"):
+        dense = feed_forward(scope, decoder, normed)
+        sparse = norm(scope, decoder, x, "pre_ffw_norm_2")
+        sparse = expert_layer(scope, decoder, experts, sparse, routed=x)
+        dense = norm(scope, decoder, dense, "post_ffw_norm_1")
+        return scope.op.Add(dense, norm(scope, decoder, sparse, "post_ffw_norm_2"))
+    fed = expert_layer(scope, decoder, experts, normed, routed=normed)
+    if not scope.has("ffn_down_shexp.weight"):
+        return fed
+    shared = feed_forward(scope, decoder, normed, "_shexp")
+    return scope.op.Add(fed, shared_expert(scope, normed, shared))
 
 
 def _logits(scope: Scope, decoder: Decoder, x: ir.Value) -> ir.Value:

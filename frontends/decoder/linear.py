@@ -7,24 +7,27 @@ import onnx_ir as ir
 
 from frontends.decoder.draft import Scope
 from frontends.decoder.rows import Transposed
-from frontends.decoder.weights import Float, Quantized
+from frontends.decoder.weights import Float, Quantized, Weight
 from rewriter.streamed import StreamedTensor
 from rewriter.tape import Tape
 
 
 def linear(scope: Scope, x: ir.Value, name: str) -> ir.Value:
     """Multiply x (B, S, K) by a weight (N, K) and add its bias if there is one: (B, S, N)."""
-    weight = scope.weight(f"{name}.weight")
-    if isinstance(weight, Float):
-        y = scope.op.MatMul(x, _matrix(scope, name, weight))
-    else:
-        y = quantized_linear(scope, x, name, weight)
+    y = product(scope, x, name, scope.weight(f"{name}.weight"))
     if scope.has(f"{name}.bias"):
         y = scope.op.Add(y, scope.vector(f"{name}.bias"))
     return y
 
 
-def quantized_linear(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Value:
+def product(scope: Scope, x: ir.Value, name: str, weight: Weight) -> ir.Value:
+    """Multiply x by a weight that is stored under a name."""
+    if isinstance(weight, Quantized):
+        return _quantized(scope, x, name, weight)
+    return scope.op.MatMul(x, _matrix(scope, name, weight))
+
+
+def _quantized(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Value:
     """MatMulNBits; a minimum m per block is exact as x·Wᵀ = scale part - sums(x)·mᵀ."""
     op, (n, k) = scope.op, weight.shape
     inputs = [
@@ -103,6 +106,6 @@ def tied_head(scope: Scope, x: ir.Value, name: str) -> ir.Value:
     """Logits of x over the table that also embeds, which is stored once."""
     weight = scope.weight(f"{name}.weight")
     if isinstance(weight, Quantized):
-        return quantized_linear(scope, x, name, weight)
+        return product(scope, x, name, weight)
     table = scope.constant(name, weight.tensor, "table")
     return scope.op.MatMul(x, scope.op.Transpose(_widened(scope.op, table), perm=[1, 0]))

@@ -66,6 +66,51 @@ def gathered(weight: Weight, order: npt.NDArray[np.intp]) -> Weight:
     )
 
 
+def stacked(weight: Weight, experts: range) -> Weight:
+    """The rows of some experts below each other: (E, N, K) to (n·N, K)."""
+    _, n, _ = weight.shape
+    chosen = np.arange(experts.start * n, experts.stop * n, dtype=np.intp)
+    return _chosen(weight, chosen, (len(chosen),))
+
+
+def side_by_side(weight: Weight, experts: range) -> Weight:
+    """The columns of some experts beside each other: (E, N, K) to (N, n·K)."""
+    _, n, _ = weight.shape
+    first = np.asarray(experts, dtype=np.intp) * n
+    return _chosen(weight, (np.arange(n, dtype=np.intp)[:, None] + first).reshape(-1), (n,))
+
+
+def _chosen(weight: Weight, chosen: npt.NDArray[np.intp], outer: tuple[int]) -> Weight:
+    """Rows of all experts, joined to fewer and longer ones where ``outer`` is fewer."""
+    joined = len(chosen) // outer[0]
+
+    def part(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+        dims = tuple(int(d) for d in tensor.shape.numpy()[2:])
+        shape = (*outer, joined * dims[0], *dims[1:])
+        take = partial(_taken_at, tensor, weight.shape, chosen)
+        return RowTensor(take, tensor.dtype, shape, len(chosen))
+
+    if isinstance(weight, Float):
+        return Float(part(weight.tensor))
+    least = weight.minimums
+    return replace(
+        weight,
+        shape=(*outer, joined * weight.shape[2]),
+        codes=part(weight.codes),
+        scales=part(weight.scales),
+        minimums=None if least is None else part(least),
+    )
+
+
+def _taken_at(
+    tensor: ir.TensorProtocol,
+    shape: Sequence[int],
+    numbers: npt.NDArray[np.intp],
+    chosen: Selection,
+) -> Bytes:
+    return taken(tensor, shape, numbers[chosen])
+
+
 def taken(tensor: ir.TensorProtocol, shape: Sequence[int], chosen: Selection) -> Bytes:
     """Rows of a tensor of a weight, as bytes.
 
