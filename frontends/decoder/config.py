@@ -26,7 +26,7 @@ class Architecture:
         sliding_base: rotary base of the layers with a window, which then have no scaling, where
             the file does not say it; 0: they rotate as the others do.
         rope_every: of so many layers the last is not rotated; 0: all are.
-        renormalized: weights of the chosen experts add up to 1.
+        renormalized: weights of the chosen experts add up to 1, where the file does not say.
     """
 
     norm: Literal["RMSNormalization", "LayerNormalization"] = "RMSNormalization"
@@ -82,10 +82,17 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """A mixture of experts: so many are there, so many are used for each token."""
+    """A mixture of experts.
+
+    Attributes:
+        count: how many there are.
+        used: of them for each token.
+        renormalized: weights of those that are used add up to 1.
+    """
 
     count: int
     used: int
+    renormalized: bool
 
 
 @dataclass(frozen=True, slots=True)

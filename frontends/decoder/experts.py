@@ -87,7 +87,7 @@ def _routing(scope: Scope, decoder: Decoder, experts: Experts, x: ir.Value) -> i
         x = op.Mul(plain_norm(scope, decoder, x, decoder.hidden), scale)
     logits = linear(scope, x, "ffn_gate_inp")
     logits = op.Reshape(logits, op.const([-1, experts.count], ir.DataType.INT64))
-    weights = routing(op, logits, experts.used, normalize=decoder.architecture.renormalized)
+    weights = routing(op, logits, experts.used, normalize=experts.renormalized)
     if scope.has("ffn_down_exps.scale"):
         weights = op.Mul(weights, scope.vector("ffn_down_exps.scale"))
     return weights

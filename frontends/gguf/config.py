@@ -10,53 +10,9 @@ from typing import Any
 from frontends.decoder.architectures import ARCHITECTURES
 from frontends.decoder.config import Architecture, Decoder, Experts, Layer
 from frontends.decoder.weights import Weights
+from frontends.gguf.keys import Keys
 from frontends.gguf.rope import Ropes
 from rewriter.errors import BadInput
-
-
-class Keys:
-    """Metadata of one file, asked by key; ``{arch}.`` goes before names that do not start so.
-
-    Attributes:
-        path: of the file.
-        arch: name of the architecture.
-    """
-
-    def __init__(self, path: Path, metadata: Mapping[str, Any]) -> None:
-        self.path = path
-        self._metadata = metadata
-        self.arch = str(metadata.get("general.architecture", ""))
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """A value, or what stands for it."""
-        return self._metadata.get(f"{self.arch}.{name}", default)
-
-    def needed(self, name: str) -> Any:
-        """A value that has to be there.
-
-        Raises:
-            BadInput: it is not.
-        """
-        value = self.get(name)
-        if value is None:
-            raise BadInput(
-                f"{self.path}: the key '{self.arch}.{name}' is missing; convert the model again"
-            )
-        return value
-
-    def by_layer(self, name: str, layers: int, default: Any = None) -> list[Any]:
-        """A value for each layer: a list of that length, or one for all."""
-        value = self.get(name, default)
-        if value is None:
-            value = self.needed(name)
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            return [value] * layers
-        if len(value) != layers:
-            raise BadInput(
-                f"{self.path}: the key '{self.arch}.{name}' holds {len(value)} values for "
-                f"{layers} layers; convert the model again"
-            )
-        return list(value)
 
 
 def decoder_of(
@@ -88,8 +44,7 @@ def decoder_of(
         if style.norm == "RMSNormalization"
         else "attention.layer_norm_epsilon"
     )
-    experts = int(keys.get("expert_count", 0))
-    return Decoder(
+    decoder = Decoder(
         name=keys.arch,
         architecture=style,
         vocabulary=weights["token_embd.weight"].shape[0],
@@ -97,7 +52,7 @@ def decoder_of(
         context=int(served),
         epsilon=float(keys.needed(epsilon)),
         layers=layers,
-        experts=Experts(experts, int(keys.needed("expert_used_count"))) if experts else None,
+        experts=_experts(keys, style),
         per_layer=int(keys.get("embedding_length_per_layer_input", 0)),
         embedding_scale=_embedding_scale(keys, style, hidden),
         residual_scale=float(keys.get("residual_scale", 1.0)),
@@ -106,6 +61,16 @@ def decoder_of(
         final_softcap=float(keys.get("final_logit_softcapping", 0.0)),
         logit_scale=1 / float(keys.get("logit_scale", 1.0)),
     )
+    keys.require_understood()
+    return decoder
+
+
+def _experts(keys: Keys, style: Architecture) -> Experts | None:
+    count = int(keys.get("expert_count", 0))
+    if not count:
+        return None
+    renormalized = bool(keys.get("expert_weights_norm", style.renormalized))
+    return Experts(count, int(keys.needed("expert_used_count")), renormalized)
 
 
 def _embedding_scale(keys: Keys, style: Architecture, hidden: int) -> float:
@@ -134,6 +99,7 @@ def _layers(
         narrow = sliding[i] and keys.get("attention.key_length_swa") is not None
         name = "attention.key_length_swa" if narrow else "attention.key_length"
         size = int(keys.get(name, hidden // heads[i]))
+        _check_values(keys, name.replace("key", "value"), size)
         rotated = not style.rope_every or (i + 1) % style.rope_every != 0
         layers.append(
             Layer(
@@ -146,6 +112,15 @@ def _layers(
             )
         )
     return tuple(layers)
+
+
+def _check_values(keys: Keys, name: str, size: int) -> None:
+    """Keys and values of one size are all that is built."""
+    if int(keys.get(name, size)) != size:
+        raise BadInput(
+            f"{keys.path}: the key '{keys.arch}.{name}' is {keys.get(name)}, and keys have {size} "
+            "features; heads of two sizes cannot be built"
+        )
 
 
 def _sliding(keys: Keys, style: Architecture, count: int) -> list[bool]:

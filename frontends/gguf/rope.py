@@ -13,7 +13,7 @@ from frontends.decoder.weights import Float, Weights
 from rewriter.errors import BadInput
 
 if TYPE_CHECKING:
-    from frontends.gguf.config import Keys
+    from frontends.gguf.keys import Keys
 
 
 class Ropes:
@@ -32,12 +32,14 @@ class Ropes:
 
     def of(self, size: int, *, sliding: bool) -> Rope:
         """The rotary embedding of a layer with heads of a size."""
-        own_base = ARCHITECTURES[self._keys.arch].sliding_base
-        if sliding and own_base:
-            base = float(self._keys.get("rope.freq_base_swa", own_base))
-            return Rope(int(self._keys.get("rope.dimension_count_swa", size)), base)
+        own = ARCHITECTURES[self._keys.arch].sliding_base
         dim = int(self._keys.get("rope.dimension_count", size))
         base = float(self._keys.get("rope.freq_base", 10000.0))
+        if sliding:
+            base = float(self._keys.get("rope.freq_base_swa", own or base))
+            dim = int(self._keys.get("rope.dimension_count_swa", min(dim, size)))
+        if sliding and own:
+            return Rope(dim, base)
         factors, magnitude = self._scaling(dim, base)
         return Rope(dim, base, factors, magnitude)
 
