@@ -52,15 +52,15 @@ class Ropes:
             return self._fitting(stored, dim), magnitude
         if kind == "none":
             return (), magnitude
+        if kind not in {"linear", "yarn"}:
+            raise BadInput(
+                f"{keys.path}: the key '{keys.arch}.rope.scaling.type' is '{kind}', which cannot "
+                "be built; known: none, linear, yarn, longrope with its divisors as weights"
+            )
         factor = float(keys.needed("rope.scaling.factor"))
         if kind == "linear":
             return (factor,) * (dim // 2), magnitude
-        if kind == "yarn":
-            return self._yarn(dim, base, factor), magnitude * (1 + 0.1 * math.log(factor))
-        raise BadInput(
-            f"{keys.path}: the key '{keys.arch}.rope.scaling.type' is '{kind}', which cannot be "
-            "built; known: none, linear, yarn, longrope"
-        )
+        return self._yarn(dim, base, factor), magnitude * (1 + 0.1 * math.log(factor))
 
     def _stored(self) -> tuple[float, ...]:
         original = int(self._keys.get("rope.scaling.original_context_length", self._context))
