@@ -25,6 +25,10 @@ _COMPANIONS = re.compile(
 """Tokenizer and configuration files, which go with a model; notes and reports do not."""
 
 
+_LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.IGNORECASE)
+"""All shards of a GGUF model but the first, which stands for the others."""
+
+
 def _onnx(path: Path, weights: Kind) -> Source:
     from frontends.onnx.reader import read_onnx
     from rewriter.source import Source
@@ -90,7 +94,8 @@ def model_file(path: str | Path) -> Path:
 
 
 def _only_model(folder: Path) -> Path:
-    models = sorted(p for p in folder.iterdir() if p.suffix.lower() in _FORMATS and p.is_file())
+    found = (p for p in folder.iterdir() if p.suffix.lower() in _FORMATS and p.is_file())
+    models = sorted(p for p in found if not _LATER_SHARD.fullmatch(p.name))
     if len(models) == 1:
         return models[0]
     if not models:

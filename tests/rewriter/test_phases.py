@@ -1,0 +1,91 @@
+"""Which graphs a run writes, with which dims, and what cannot have a cache of fixed size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx_ir as ir
+import pytest
+
+from capabilities import target
+from rewriter.cli import main
+from rewriter.errors import BadInput
+from rewriter.phases import phases
+from rewriter.settings import Settings
+from rewriter.source import CONTEXT
+from tests import toys
+from tests.decoders import Decoder, decoder
+
+DECODER = Decoder(weights="fp32", layers=1)
+
+
+def _settings(ep: str = "qnn", **more: object) -> Settings:
+    return Settings(Path("m.onnx"), target(ep), None, **more)  # type: ignore[arg-type]
+
+
+def _dims(model: ir.Model, *, built: bool = False, **more: object) -> dict[str, dict[str, int]]:
+    found, _ = phases(_settings(**more), model, built=built)  # type: ignore[arg-type]
+    return {phase.file: dict(phase.dims) for phase in found}
+
+
+def test_both_phases_have_the_same_buffer() -> None:
+    found = _dims(decoder(DECODER), static="both", seq=8, max_seq_len=32)
+    assert found == {
+        "prefill.onnx": {"batch": 1, "seq": 8, "past": 32, "total": 32},
+        "decode.onnx": {"batch": 1, "seq": 1, "past": 32, "total": 32},
+    }
+
+
+def test_dims_that_are_given_win() -> None:
+    found = _dims(decoder(DECODER), static="decode", max_seq_len=32, dims={"batch": 2})
+    assert found["decode.onnx"]["batch"] == 2
+
+
+def test_an_onnx_file_is_one_graph_unless_asked() -> None:
+    assert _dims(decoder(DECODER), dims={"seq": 1}) == {"model.onnx": {"seq": 1}}
+
+
+def test_a_checkpoint_gets_both_where_shapes_are_fixed() -> None:
+    model = decoder(DECODER)
+    model.metadata_props[CONTEXT] = "100"
+    found, notes = phases(_settings(), model, built=True)
+    assert [phase.name for phase in found] == ["prefill", "decode"]
+    assert found[0].dims == {"batch": 1, "seq": 64, "past": 100, "total": 100}
+    assert len(notes) == 2
+    assert list(_dims(model, built=True, ep="ort-cpu")) == ["model.onnx"]
+
+
+def test_a_prompt_larger_than_the_cache() -> None:
+    with pytest.raises(BadInput, match="--seq 64 does not fit into a cache of 32 rows"):
+        phases(_settings(static="both", seq=64, max_seq_len=32), decoder(DECODER), built=False)
+
+
+def test_models_without_a_buffer_are_named() -> None:
+    with pytest.raises(BadInput, match="no inputs for new tokens"):
+        phases(_settings(static="both"), toys.chain(["Relu"], shape=(1, 4)), built=False)
+    model = decoder(DECODER)
+    past = next(v for v in model.graph.inputs if (v.name or "").startswith("past_key_values"))
+    grown = ir.node("Concat", [past, past], {"axis": 2}, name="grow")
+    model.graph.append(grown)
+    with pytest.raises(BadInput, match=f"'{past.name}' is read by Concat 'grow', so it grows"):
+        phases(_settings(static="both"), model, built=False)
+
+
+def test_the_command_writes_both_with_one_weight_file(tmp_path: Path) -> None:
+    path, out, report = tmp_path / "m.onnx", tmp_path / "out", tmp_path / "r.json"
+    ir.save(decoder(DECODER), path)
+    words = ["--static", "both", "--seq", "4", "--max-seq-len", "16", "--report", str(report)]
+    assert main([str(path), "--ep", "qnn", "-o", str(out), *words]) == 0
+    graphs = json.loads(report.read_text(encoding="utf-8"))["graphs"]
+    assert [graph["file"] for graph in graphs] == ["prefill.onnx", "decode.onnx"]
+    assert all(graph["placement"]["on_cpu"] == 0 for graph in graphs)
+    weights = (out / "model.onnx.data").stat().st_size
+    assert sum(p.stat().st_size for p in out.glob("*.data")) < 1.1 * weights
+
+
+def test_sizes_without_static_are_bad_usage(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    ir.save(decoder(DECODER), path)
+    assert main([str(path), "--ep", "qnn", "--seq", "4", "-o", str(tmp_path / "o")]) == 2
+    assert main([str(path), "--ep", "qnn", "--weights", "int4", "-o", str(tmp_path / "o")]) == 2
