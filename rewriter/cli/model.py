@@ -5,15 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rewriter.cli.common import (
-    dims_of,
-    frontends,
-    idle_overrides,
-    ready_command,
-    rules_of,
-    target_of,
-)
+from rewriter.cli.common import frontends, idle_overrides, ready_command, rules_of, target_of
 from rewriter.cli.console import progress, results, tracked
+from rewriter.cli.sizes import sizes_of
 from rewriter.errors import BadInput
 from rewriter.output import check_target
 from rewriter.pipeline import Pipeline
@@ -42,15 +36,9 @@ def _settings(options: argparse.Namespace, source: Source) -> Settings:
     """What to do; whatever can be found wrong before the work is found here."""
     if options.parity == "device" and options.no_place:
         raise BadInput("--parity device asks the runtime, which --no-place forbids; drop one")
-    dims = dims_of(options)
+    sizes = sizes_of(options, source)
     disable = rules_of(options)
     target = target_of(options)
-    if (
-        (options.seq or options.max_seq_len)
-        and not options.static
-        and source.file.suffix == ".onnx"
-    ):
-        raise BadInput("--seq and --max-seq-len are sizes of --static; say which graphs you want")
     output = options.output or Path(f"{source.file.stem}-{target.ep}")
     check_target(output, source.file, overwrite=options.overwrite)
     if options.report is not None:
@@ -61,15 +49,12 @@ def _settings(options: argparse.Namespace, source: Source) -> Settings:
         target=target,
         output=output,
         overwrite=options.overwrite,
-        dims=dims,
+        **sizes,
         disable=disable,
         allow_stuck=options.allow_stuck,
         parity=options.parity,
         place=not options.no_place,
         runtime=options.runtime,
-        static=options.static,
-        seq=options.seq,
-        max_seq_len=options.max_seq_len,
         budget=options.budget,
         seed=options.seed,
     )
