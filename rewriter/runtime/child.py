@@ -33,6 +33,8 @@ _PACKAGES = {
     "openvino": ("openvino", "openvino"),
 }
 _OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
+_EXACT = {"ORT_QMOE_CPU_QNBIT_GEMM": "0"}
+"""Without it ORT's QMoE rounds activations to 8 bits where the weights have 8-bit blocks."""
 _NUMPY_KINDS = "biufcU"
 _USER_DTYPE = 2
 
@@ -48,7 +50,8 @@ class Job:
         provider_options: options of the provider; QNN's ``backend_path`` and the properties that
             make OpenVINO's arithmetic exact are added when absent.
         config: session configuration entries.
-        optimize: ONNX Runtime's default graph optimization; otherwise none at all.
+        optimize: ONNX Runtime's default graph optimization; otherwise none at all, nor kernels
+            that round activations.
         threads: threads inside an op; 0 leaves the choice to the runtime.
         outputs: the outputs to compute; all when None.
         assignment: record which provider took which node.
@@ -173,8 +176,11 @@ def _write_feed(feed: Mapping[str, np.ndarray[Any, Any]], file: Path) -> dict[st
     return {"file": str(file), "names": list(feed)}
 
 
-def _start(worker: Path, folder: Path, python: Path | None) -> subprocess.Popen[bytes]:
+def _start(
+    worker: Path, folder: Path, python: Path | None, *, exact: bool
+) -> subprocess.Popen[bytes]:
     interpreter = sys.executable if python is None else str(python)
+    kernels = _EXACT if exact else {}
     with (folder / "log").open("wb") as output:
         try:
             return subprocess.Popen(
@@ -184,7 +190,7 @@ def _start(worker: Path, folder: Path, python: Path | None) -> subprocess.Popen[
                 stderr=subprocess.STDOUT,
                 # Modules beside the worker stay off its import path, and what a runtime leaves
                 # in the temporary folder goes with ours.
-                env={**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
+                env={**os.environ, **kernels, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
                 start_new_session=True,
             )
         except OSError as error:
@@ -196,7 +202,7 @@ def _start(worker: Path, folder: Path, python: Path | None) -> subprocess.Popen[
 def _wait(job: Job, folder: Path, python: Path | None, time_limit: float) -> int:
     """Start the child and wait; it never outlives this call, whatever interrupts it."""
     worker = OPENVINO_WORKER if job.ep == "openvino" else WORKER
-    process = _start(worker, folder, python)
+    process = _start(worker, folder, python, exact=not job.optimize)
     try:
         return process.wait(timeout=time_limit)
     except subprocess.TimeoutExpired:

@@ -38,8 +38,9 @@ def routing(
     experts = _experts(logits)
     chosen = selected(op, logits, k) if k < experts else None
     if mixing is None and normalize:
-        rest = float(np.finfo(logits.dtype.numpy()).min) if logits.dtype else 0
-        kept = logits if chosen is None else op.Where(chosen, logits, _number(op, logits, rest))
+        assert logits.dtype is not None
+        rest = _number(op, logits, float(logits.dtype.min))
+        kept = logits if chosen is None else op.Where(chosen, logits, rest)
         weights = op.Softmax(kept, axis=-1)
     else:
         weights = op.Softmax(logits, axis=-1) if mixing is None else mixing
@@ -48,7 +49,8 @@ def routing(
         if normalize:
             total = op.ReduceSum(weights, _axes(op, -1), keepdims=1)
             empty = op.Equal(total, zero)
-            weights = op.Div(weights, op.Where(empty, _number(op, logits, 1), total))
+            shares = op.Div(weights, op.Where(empty, _number(op, logits, 1), total))
+            weights = op.Where(empty, zero, shares)
         if mixing is not None:
             weights = op.Where(op.Greater(weights, _number(op, logits, 1e-8)), weights, zero)
     return op.Unsqueeze(weights, _axes(op, 0))

@@ -1,0 +1,56 @@
+"""com.microsoft MoE with float weights, as products that all experts share.
+
+fc1 (E, F·I, H), fc2 (E, H, I), fc3 (E, I, H); F = 2 where fc1 makes gates and values. The weight
+of an expert is the softmax over all logits, or over the selected ones if
+``normalize_routing_weights`` (ORT 1.32 contrib docs, ``moe_cpu.cc``).
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from rewriter.rule import lowers
+from rewriter.rules.parts import experts as parts
+from rewriter.rules.parts import moe_inputs as inputs
+from rewriter.rules.parts import routing
+from rewriter.rules.parts.expert_weights import Arrangement, FloatLinear, Order
+from rewriter.site import Site
+from rewriter.tape import Tape
+
+
+@lowers("com.microsoft::MoE", emits=(*parts.EMITS, *routing.EMITS), opset=20)
+def dense_experts(op: Tape, site: Site) -> ir.Value:
+    """[W2_0 W2_1 ...] · (w · act([W1_0; W1_1; ...] · x + b1)) + w · b2."""
+    act = inputs.activation(site)
+    names = ("fc1_experts_weights", "fc2_experts_weights")
+    values = [site.input(name) for name in names]
+    first, second = (site.stored(v, name) for v, name in zip(values, names, strict=True))
+    count, hidden, inner = (int(d) for d in second.shape.numpy())
+    separate = site.optional("fc3_experts_weights")
+    rows = inner * (2 if act.gated and separate is None else 1)
+    shape = tuple(int(d) for d in first.shape.numpy())
+    inputs.require_shape(site, names[0], shape, (count, rows, hidden))
+    linears = [
+        FloatLinear(
+            values[0],
+            first,
+            Arrangement(inputs.order(site, act)),
+            inputs.bias(site, "fc1_experts_bias", rows, count),
+        )
+    ]
+    if separate is not None:
+        third = site.stored(separate, "fc3_experts_weights")
+        shape = tuple(int(d) for d in third.shape.numpy())
+        inputs.require_shape(site, "fc3_experts_weights", shape, (count, inner, hidden))
+        added = inputs.bias(site, "fc3_experts_bias", inner, count)
+        linears.append(FloatLinear(separate, third, Arrangement(Order.plain), added))
+    experts = parts.Experts(
+        count,
+        inner,
+        tuple(linears),
+        act,
+        FloatLinear(values[1], second, inputs.SIDE_BY_SIDE),
+        inputs.bias(site, "fc2_experts_bias", hidden, count),
+    )
+    normalize = site.integer("normalize_routing_weights") == 1
+    return inputs.mixture(op, site, experts, normalize=normalize)
