@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from capabilities import Target
-from rewriter.parity.model import ModelParity, OutputParity
+from rewriter.parity.model import ModelParity
+from rewriter.parity.outputs import OutputParity
 from rewriter.parity.sites import SiteParity
 from rewriter.passes.fix_dims import Dims
 from rewriter.placement import Placement
 from rewriter.record import Report
 from rewriter.slices import Slice
+from rewriter.source import WeightKind
 
 
 class Exit(IntEnum):
@@ -133,6 +135,7 @@ class Outcome:
         weights_before: bytes of the initializers that were read.
         weights_after: bytes of those that were written.
         graphs: one per file.
+        weights: what became of a checkpoint's weights, by type.
     """
 
     model: str
@@ -142,6 +145,7 @@ class Outcome:
     weights_before: int = 0
     weights_after: int = 0
     graphs: list[GraphOutcome] = field(default_factory=list)
+    weights: list[WeightKind] = field(default_factory=list)
 
     def exit(self) -> Exit:
         """The worst of the graphs, in the order of the contract."""

@@ -18,18 +18,13 @@ from rewriter.cost import Cost, estimate, free_gb
 from rewriter.errors import BadInput, OutOfResources, RuntimeFault
 from rewriter.outcome import GraphOutcome, Parity
 from rewriter.output import disk
+from rewriter.parity.device import DeviceRun, check_device
 from rewriter.parity.domains import Array
-from rewriter.parity.model import (
-    ModelParity,
-    Side,
-    Trial,
-    check_device,
-    check_model,
-    exact_outputs,
-    trial,
-)
+from rewriter.parity.model import ModelParity, check_model
 from rewriter.parity.settings import EXACT_TEXT
 from rewriter.parity.sites import check_sites
+from rewriter.parity.trial import Side, Trial, exact_outputs, trial
+from rewriter.parity.widen import NotWidenable, half_of, widened
 from rewriter.passes.fix_dims import fix_dims
 from rewriter.placement import Placement, emulated, place
 from rewriter.runtime.versions import installed
@@ -38,6 +33,8 @@ from rewriter.slices import Slice, alike, distinct
 from rewriter.stages import Stages
 
 _SLICE_SECONDS = 60
+_SLOWER = 3
+"""How much slower than estimated a run in the emulator may be, before it is stopped."""
 
 
 class Proof:
@@ -111,7 +108,7 @@ class Proof:
         if placed is not None:
             self._place(graph, placed.file, placed.device)
         if device and graph.parity is not None:
-            self._compare_device(graph, graph.parity, placed or whole)
+            self._compare_device(graph, graph.parity, placed or whole, scratch)
 
     def _part(self, graph: GraphOutcome, whole: _Placed, scratch: Path, why: str) -> _Placed | None:
         """A slice to place instead of the whole; nothing if that is too much as well."""
@@ -125,7 +122,12 @@ class Proof:
         if whole.device is None:
             return _Placed(file, part.model, None, [])
         side = Side(ir.load(file), file)
-        device = self._trial(side.model, part, whole.device)
+        given = self._trial(side.model, part, whole.device)
+        device = self._affordable(estimate(part.model), given)
+        if (runs := len(device.feeds)) < len(given.feeds):
+            graph.notes.append(
+                f"the slice runs on {runs} of {len(given.feeds)} inputs: time is short"
+            )
         with self._stage("exact", "computing the slice on ONNX Runtime's CPU"):
             exact = exact_outputs(side, device, scratch / "exact.onnx", self._slice_time())
         return _Placed(file, part.model, device, exact)
@@ -133,6 +135,13 @@ class Proof:
     def _trial(self, model: ir.Model, part: Slice, whole: Trial) -> Trial:
         given = trial(model, self._settings.seed, windows=whole.sizes.windows)
         return replace(given, inner=part.inner)
+
+    def _affordable(self, cost: Cost, given: Trial) -> Trial:
+        """As many of the runs as there is time for on a machine that does other things too."""
+        runs = len(given.feeds)
+        while runs > 1 and self._too_much(cost, runs, self._left() / _SLOWER):
+            runs -= 1
+        return replace(given, scenarios=given.scenarios[:runs], feeds=given.feeds[:runs])
 
     def _slice_time(self) -> float:
         """Seconds for a slice: a minute even where less is left, or nothing would be seen."""
@@ -185,7 +194,7 @@ class Proof:
 
     def _too_large(self, original: ir.Model, result: ir.Model) -> str:
         """Why two models cannot be compared whole; empty if they can."""
-        costs = estimate(original), estimate(result)
+        costs = _as_compared(original), _as_compared(result)
         free, needed = free_gb(), max(cost.session_gb() for cost in costs)
         if needed > free:
             return f"the whole would take about {needed:.1f} GB of memory, and {free:.1f} are free"
@@ -194,11 +203,15 @@ class Proof:
             return f"the whole would take about {minutes:.1g} minutes, more than are left"
         return ""
 
-    def _compare_device(self, graph: GraphOutcome, parity: Parity, placed: _Placed) -> None:
+    def _compare_device(
+        self, graph: GraphOutcome, parity: Parity, placed: _Placed, scratch: Path
+    ) -> None:
         outputs = [] if graph.placement is None else graph.placement.outputs
         if outputs and placed.exact and placed.device is not None:
-            ep = self._settings.target.ep
-            parity.device = check_device(placed.model, placed.exact, outputs, placed.device, ep)
+            side, ep = Side(placed.model, placed.file), self._settings.target.ep
+            run = DeviceRun(side, placed.device, placed.exact, outputs, ep)
+            with self._stage("device", "comparing the device's outputs"):
+                parity.device = check_device(run, scratch, self._slice_time())
         elif not (graph.fault or graph.surprises()):
             parity.missing = "the device was not compared"
             graph.notes.append(f"{parity.missing}: one of the two sides has no outputs")
@@ -280,6 +293,14 @@ class _Placed:
     @property
     def runs(self) -> int:
         return len(self.device.feeds) if self.device else 0
+
+
+def _as_compared(model: ir.Model) -> Cost:
+    """The cost of a model as it is compared: halves take twice the room in float32."""
+    try:
+        return estimate(model if half_of(model) is None else widened(model))
+    except NotWidenable:
+        return estimate(model)
 
 
 def _saved(part: Slice, path: Path) -> Path:

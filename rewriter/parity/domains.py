@@ -39,6 +39,9 @@ def _draw_lengths(
     """``seqlens_k``: the fewest valid rows, all of them, and something between, by turns."""
     tokens = shapes["query"][1]
     total = int(constants["total_sequence_length"].reshape(-1)[0])
+    if "query_seqlens" in shapes:
+        return _draw_chunks(shapes, total, seed)
+    rows = total
     if total == tokens:
         last = tokens - 1
     elif "sliding_window_cache" in constants:
@@ -47,10 +50,27 @@ def _draw_lengths(
         rows = max(total, shapes.get("past_key", (0, 0, 0, 0))[2])
         choices = [rows - 1, tokens - 1, (rows + tokens) // 2 - 1]
         last = choices[seed % len(choices)]
-    return {"seqlens_k": np.full(shapes["seqlens_k"], last, np.int32)}
+    return {
+        "seqlens_k": np.full(shapes["seqlens_k"], last, np.int32),
+        # of a total that is a constant nothing is fed; a random one has to fit the lengths
+        "total_sequence_length": np.full(shapes["total_sequence_length"], rows, np.int32),
+    }
+
+
+def _draw_chunks(shapes: Mapping[str, tuple[int, ...]], total: int, seed: int) -> dict[str, Array]:
+    """``query_seqlens`` of chunks padded to the right, which fit the cache with their padding."""
+    tokens, rng = shapes["query"][1], np.random.default_rng(seed)
+    rows = max(total, shapes["past_key"][2])
+    batch = shapes["query_seqlens"]
+    counts = rng.integers(1, tokens + 1, batch)
+    lengths = np.minimum(rng.integers(counts, total + 1, batch), rows - tokens + counts)
+    return {"query_seqlens": counts, "seqlens_k": (lengths - 1).reshape(shapes["seqlens_k"])}
 
 
 def _valid_rows(name: str, array: Array, feeds: Mapping[str, Array]) -> Array:
+    if "query_seqlens" in feeds and name in {"output", "output_qk"}:
+        tokens = slice(int(feeds["query_seqlens"].min()))
+        return array[(slice(None),) * (array.ndim - 2) + (tokens,)]
     if name not in {"present_key", "present_value"}:
         return array
     valid = int(feeds["seqlens_k"].min()) + 1
@@ -74,10 +94,10 @@ def _draw_positions(
 
 
 def _draw_rows(
-    shapes: Mapping[str, tuple[int, ...]], _constants: Mapping[str, Array], seed: int
+    shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
     """``indices`` of rows that the table has, the last one included."""
-    rows = shapes["data"][0]
+    rows = shapes["data"][int(constants.get("gather_axis", np.array(0)))]
     indices = np.array(np.random.default_rng(seed).integers(0, rows, shapes["indices"]))
     indices.reshape(-1)[-1:] = rows - 1
     return {"indices": indices}
@@ -122,6 +142,11 @@ def _hidden_scores(name: str, array: Array, _feeds: Mapping[str, Array]) -> Arra
     return np.where(array < -5e3, -1e4, array) if name == "qk_matmul_output" else array
 
 
+def _later_scores(name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
+    """The score of a later key is the lowest float, or about -3e4."""
+    return np.where(array < -1.5e4, -3e4, array) if name == "qk" else array
+
+
 def _draw_write_indices(
     shapes: Mapping[str, tuple[int, ...]], _given: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
@@ -148,17 +173,77 @@ def _draw_coordinates(
 def _draw_padding(
     shapes: Mapping[str, tuple[int, ...]], _given: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
-    """``key_padding_mask``: lengths of at least 1, or flags that leave the first key."""
-    if "key_padding_mask" not in shapes:
+    """Masks that leave the first key of every sequence, a start that fits the buffer, one beam.
+
+    Of the forms of a mask: flags; ends of at least 1; ends, then starts before them (2B); and
+    lengths of packed sequences (3B + 2), of which only the first B count.
+    """
+    rng, drawn = np.random.default_rng(seed), dict[str, Array]()
+    name = "key_padding_mask" if "key_padding_mask" in shapes else "mask_index"
+    wanted, keys = shapes.get(name, ()), _keys(shapes)
+    if "past_sequence_length" in shapes and "past_key" in shapes:
+        new, capacity = _new_rows(shapes), shapes["past_key"][2]
+        flags = next(
+            (s[-1] for n in (name, "attention_bias") if len(s := shapes.get(n, ())) > 1), None
+        )
+        room = capacity - new
+        start = flags - new if flags is not None else (0, room, rng.integers(0, room + 1))[seed % 3]
+        shape = shapes["past_sequence_length"]
+        drawn["past_sequence_length"] = np.full(shape, start, np.int32)
+        keys = int(start) + new
+    if "cache_indirection" in shapes:
+        drawn["cache_indirection"] = np.zeros(shapes["cache_indirection"], np.int32)
+    if len(wanted) > 1:
+        mask = rng.integers(0, 2, wanted)
+        mask[..., 0] = 1
+        drawn[name] = mask.astype(np.int32)
+    elif wanted:
+        batch = shapes.get("query", shapes.get("input", ()))[0]
+        mask = rng.integers(1, keys + 1, wanted)
+        if wanted[0] == 2 * batch:
+            mask[batch:] = rng.integers(0, mask[:batch])
+        drawn[name] = mask.astype(np.int32)
+    return drawn
+
+
+def _new_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return shapes["key"][-2] if "key" in shapes else shapes["input"][1]
+
+
+def _keys(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    past = shapes.get("past_key", (0, 0, 0, 0))[2] + shapes.get("past", (0, 0, 0, 0, 0))[3]
+    return past + _new_rows(shapes)
+
+
+def _draw_ids(
+    shapes: Mapping[str, tuple[int, ...]], _given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """Ids, positions and segments that the tables have, the last row included; flags of a mask."""
+    rng, drawn = np.random.default_rng(seed), dict[str, Array]()
+    tables = {
+        "input_ids": "word_embedding",
+        "position_ids": "position_embedding",
+        "segment_ids": "segment_embedding",
+    }
+    for name, table in tables.items():
+        if name in shapes:
+            rows = shapes[table][0]
+            drawn[name] = rng.integers(0, rows, shapes[name])
+            drawn[name].reshape(-1)[-1:] = rows - 1
+    if "mask" in shapes:
+        drawn["mask"] = rng.integers(0, 2, shapes["mask"])
+        drawn["mask"][..., 0] = 1
+    return drawn
+
+
+def _draw_routing(
+    _shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """``router_probs`` as they are, with many that are equal, and far apart, by turns."""
+    if "router_probs" not in given:
         return {}
-    wanted, rng = shapes["key_padding_mask"], np.random.default_rng(seed)
-    past = shapes.get("past_key", (0, 0, 0, 0))[2]
-    if len(wanted) == 1:
-        keys = past + shapes["key"][-2]
-        return {"key_padding_mask": rng.integers(1, keys + 1, wanted).astype(np.int32)}
-    mask = rng.integers(0, 2, wanted).astype(np.int32)
-    mask[..., 0] = 1
-    return {"key_padding_mask": mask}
+    logits = given["router_probs"].astype(np.float32)
+    return {"router_probs": (logits, np.round(logits), 30 * logits)[seed % 3]}
 
 
 def _everything(_name: str, array: Array, _feeds: Mapping[str, Array]) -> Array:
@@ -170,8 +255,13 @@ DOMAINS: dict[str, Domain] = {
     "GatherND": Domain(_draw_coordinates, _everything),
     "RotaryEmbedding": Domain(_draw_positions, _everything),
     "TensorScatter": Domain(_draw_write_indices, _everything),
+    "com.microsoft::Attention": Domain(_draw_padding, _everything),
+    "com.microsoft::DecoderMaskedMultiHeadAttention": Domain(_draw_padding, _everything),
+    "com.microsoft::EmbedLayerNormalization": Domain(_draw_ids, _everything),
     "com.microsoft::GatherBlockQuantized": Domain(_draw_rows, _everything),
     "com.microsoft::GroupQueryAttention": Domain(_draw_lengths, _valid_rows),
-    "com.microsoft::MultiHeadAttention": Domain(_draw_padding, _everything),
+    "com.microsoft::MoE": Domain(_draw_routing, _everything),
+    "com.microsoft::MultiHeadAttention": Domain(_draw_padding, _later_scores),
+    "com.microsoft::QMoE": Domain(_draw_routing, _everything),
     "com.microsoft::RotaryEmbedding": Domain(_draw_positions, _everything),
 }

@@ -116,7 +116,9 @@ def model_feeds(model: ir.Model, sizes: Layout, scenario: Scenario) -> Feeds:
             start = 0 if sizes.first_prompt else valid - sizes.tokens
             array = np.broadcast_to(start + np.arange(shape[-1]), shape)
         elif value.name == "input_ids":
-            array = rng.integers(0, _vocabulary(value), shape)
+            array = rng.integers(0, _vocabulary(value) or 2, shape)
+        elif value.dtype is not None and value.dtype.is_integer() and (rows := _vocabulary(value)):
+            array = rng.integers(0, rows, shape)
         else:
             array = random_array(rng, value.dtype or ir.DataType.FLOAT, shape)
         feeds[value.name] = np.array(array).astype((value.dtype or ir.DataType.FLOAT).numpy())
@@ -150,14 +152,24 @@ def specified(
     return array
 
 
-def _vocabulary(ids: ir.Value) -> int:
-    """Rows of the table that the ids look up; 2 if it is not found."""
+_EMBED = "com.microsoft::EmbedLayerNormalization"
+_TABLE_OF = {
+    ("Gather", 1): 0,
+    ("com.microsoft::GatherBlockQuantized", 1): 0,
+    (_EMBED, 0): 2,
+    (_EMBED, 1): 4,
+    (_EMBED, 8): 3,
+}
+"""Which input is the table whose rows another input looks up."""
+
+
+def _vocabulary(ids: ir.Value) -> int | None:
+    """Rows of the table that the ids look up, if they do."""
     sizes = [
         rows
         for node, index in ids.uses()
-        if op_of(node) in {"Gather", "com.microsoft::GatherBlockQuantized"}
-        and index == 1
-        and (table := node.inputs[0]) is not None
+        if (place := _TABLE_OF.get((op_of(node), index))) is not None
+        and (table := node.inputs[place]) is not None
         and (rows := (dims_of(table) or (None,))[0]) is not None
     ]
-    return min(sizes, default=2)
+    return min(sizes, default=None)

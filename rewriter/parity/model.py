@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx_ir as ir
 
-from rewriter.errors import RuntimeFault
+from rewriter.errors import BadInput, RuntimeFault
 from rewriter.parity.compare import BadReference, Error, compare
 from rewriter.parity.domains import Array
-from rewriter.parity.feeds import Feeds, Layout, Scenario, layout, model_feeds, specified
-from rewriter.parity.settings import (
-    DEVICE_MAX,
-    DEVICE_RMS,
-    EXACT,
-    EXACT_DEVICES,
-    EXACT_TEXT,
-    MODEL_TOLERANCE,
-    drop_accuracy_level,
-)
+from rewriter.parity.feeds import specified
+from rewriter.parity.nudge import nudged
+from rewriter.parity.outputs import InHalf, OutputParity, compared, in_half, tolerance_of
+from rewriter.parity.settings import EXACT_TEXT, MODEL_TOLERANCE, NUDGE_FACTOR
+from rewriter.parity.trial import Outputs, Side, Trial, read_by, run_as_is, run_model
+from rewriter.parity.widen import NotWidenable, half_of, widened
 from rewriter.runtime import child
-
-
-@dataclass(frozen=True, slots=True)
-class OutputParity:
-    """One output over all scenarios; ``error`` is ``None`` where ``note`` says why."""
-
-    name: str
-    error: Error | None
-    tolerance: float
-    ok: bool
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +34,7 @@ class ModelParity:
             standard deviations: what people see who run both files as they are.
         note: why nothing could be compared; empty if it could.
         part: nodes that were compared and nodes there are, if it was a slice.
+        reference: what a model of halves was compared with; empty for others.
     """
 
     outputs: tuple[OutputParity, ...]
@@ -57,58 +44,16 @@ class ModelParity:
     default_drift: float | None
     note: str = ""
     part: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """What is fed to both sides of a comparison.
-
-    Attributes:
-        sizes: layout of the inputs.
-        scenarios: how each feed was made.
-        feeds: the inputs.
-        inner: outputs of a slice that are inner values of the whole; masks are among them.
-    """
-
-    sizes: Layout
-    scenarios: tuple[Scenario, ...]
-    feeds: tuple[Feeds, ...]
-    inner: frozenset[str] = frozenset()
-
-
-def trial(
-    model: ir.Model, seed: int, count: int = 2, windows: Mapping[str, int] | None = None
-) -> Trial:
-    """Inputs for a model whose dims are fixed (others get small numbers that agree).
-
-    Args:
-        model: before or after it is lowered.
-        seed: of the first scenario.
-        count: of scenarios, at least.
-        windows: as in :class:`Layout`.
-    """
-    sizes = layout(model, windows)
-    scenarios = tuple(sizes.scenarios(seed, count))
-    return Trial(sizes, scenarios, tuple(model_feeds(model, sizes, s) for s in scenarios))
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of two models that are compared; ``accuracy_level`` is removed from the graph.
-
-    Attributes:
-        model: the graph, constants in the folder of the file.
-        file: the same as it is, for ORT's default options.
-    """
-
-    model: ir.Model
-    file: Path
+    reference: str = ""
 
 
 def check_model(
     original: Side, result: Side, given: Trial, folder: Path, time_limit: float
-) -> tuple[ModelParity, list[dict[str, Array]]]:
+) -> tuple[ModelParity, Outputs]:
     """Run the original and the result on ORT CPU.
+
+    What computes in float16 or bfloat16 is compared twice: both sides in float32, and each as it
+    is with the original in float32.
 
     Args:
         original: the model as it was read.
@@ -120,83 +65,125 @@ def check_model(
     Returns:
         The comparison, and the result's exact outputs, which a device is compared with.
     """
-    scenarios = tuple(str(s) for s in given.scenarios)
+    scenarios, reference = tuple(str(s) for s in given.scenarios), ""
+    half = half_of(original.model)
     try:
-        expected = exact_outputs(original, given, folder / "original.onnx", time_limit)
-    except RuntimeFault as fault:
-        note = f"the original does not run: {fault}"
-        return ModelParity((), False, scenarios, EXACT_TEXT, None, note), []
-    actual = exact_outputs(result, given, folder / "result.onnx", time_limit)
-    outputs = _compared(result.model, expected, actual, given)
-    del expected  # caches of a real size are hundreds of megabytes
-    drift = _drift(
-        given,
-        _first_output(original, given, time_limit),
-        _first_output(result, given, time_limit),
-    )
+        if half is None:
+            outputs, exact = _as_they_are(original, result, given, folder, time_limit)
+        else:
+            try:
+                wide = _Wide(original, result, given, folder, time_limit)
+                outputs, exact = wide.outputs(half), wide.actual
+                reference = "the original in float32"
+            except (NotWidenable, RuntimeFault) as fault:
+                if isinstance(fault, RuntimeFault) and fault.kind in {"memory", "timeout"}:
+                    raise
+                reference = f"the original as it is, for it does not run in float32: {fault}"
+                outputs, exact = _as_they_are(original, result, given, folder, time_limit)
+    except _NoReference as fault:
+        return ModelParity((), False, scenarios, EXACT_TEXT, None, str(fault)), []
+    drift = None
+    if not any(output.half and output.half.note for output in outputs):
+        drift = _drift(
+            given,
+            _first_output(original, given, time_limit),
+            _first_output(result, given, time_limit),
+        )
     ok = bool(outputs) and all(output.ok for output in outputs)
-    return ModelParity(outputs, ok, scenarios, EXACT_TEXT, drift), actual
+    parity = ModelParity(outputs, ok, scenarios, EXACT_TEXT, drift, reference=reference)
+    return parity, exact
 
 
-def exact_outputs(
-    side: Side, given: Trial, file: Path, time_limit: float
-) -> list[dict[str, Array]]:
-    """What the oracle computes; ``file`` is where the model it runs is written."""
-    drop_accuracy_level(side.model)
-    ir.save(side.model, file)
-    data, feeds = side.file.parent, _read_by(side.model, given)
-    job = child.Job(file, external_data_dir=data, config=EXACT, feeds=feeds)
-    return child.run(job, time_limit=time_limit).outputs
+class _NoReference(Exception):
+    """The original does not run."""
 
 
-def _first_output(side: Side, given: Trial, time_limit: float) -> list[dict[str, Array]]:
+def _as_they_are(
+    original: Side, result: Side, given: Trial, folder: Path, time_limit: float
+) -> tuple[tuple[OutputParity, ...], Outputs]:
+    try:
+        expected = run_as_is(original, given, folder / "original.onnx", time_limit)
+    except RuntimeFault as fault:
+        raise _NoReference(f"the original does not run: {fault}") from None
+    actual = run_as_is(result, given, folder / "result.onnx", time_limit)
+    half = half_of(original.model)
+    tolerance = partial(tolerance_of, half=half)
+    return compared(result.model, expected, actual, given, tolerance), actual
+
+
+class _Wide:
+    """A model of halves: its outputs in float32 are the reference."""
+
+    def __init__(
+        self, original: Side, result: Side, given: Trial, folder: Path, time_limit: float
+    ) -> None:
+        self._original, self._result = original, result
+        self._given, self._folder, self._time = given, folder, time_limit
+        self._expected = self._run(widened(original.model))
+        self.actual = self._run(widened(result.model))
+
+    def outputs(self, half: ir.DataType) -> tuple[OutputParity, ...]:
+        """Every output, compared in float32 and in its own type."""
+        sharp = self._against_reference(self.actual, tolerance_of)
+        if any(output.error is not None and not output.ok for output in sharp):
+            sharp = self._allowing_for_rounding(sharp)
+        typed = self._in_type(half, [output.name for output in sharp])
+        return tuple(replace(o, half=typed[o.name], ok=o.ok and typed[o.name].ok) for o in sharp)
+
+    def _run(self, model: ir.Model) -> Outputs:
+        return run_model(model, self._given, self._folder / "wide.onnx", self._time)
+
+    def _against_reference(
+        self, actual: Outputs, tolerance: Callable[[ir.Value], float]
+    ) -> tuple[OutputParity, ...]:
+        return compared(self._result.model, self._expected, actual, self._given, tolerance)
+
+    def _allowing_for_rounding(self, sharp: tuple[OutputParity, ...]) -> tuple[OutputParity, ...]:
+        """The same with the tolerance that new constants need, where that is larger."""
+        model = nudged(self._result.model, self._original.model)
+        if model is None:
+            return sharp
+        ran = self._run(model)
+        moved = compared(self._result.model, self.actual, ran, self._given, tolerance_of)
+        cost = {o.name: NUDGE_FACTOR * o.error.max_std for o in moved if o.error is not None}
+        found = []
+        for output in sharp:
+            tolerance = max(output.tolerance, cost.get(output.name, 0.0))
+            ok = output.error is not None and output.error.max_std <= tolerance
+            found.append(replace(output, tolerance=tolerance, ok=ok))
+        return tuple(found)
+
+    def _in_type(self, half: ir.DataType, names: Sequence[str]) -> dict[str, InHalf]:
+        """Errors of both sides as they are; floats of any width, as all come from halves."""
+        dtype, note = half.name.lower(), ""
+        errors: list[dict[str, Error | None]] = []
+        for side in (self._original, self._result):
+            ran: Outputs | None = None
+            try:
+                ran = run_as_is(side, self._given, self._folder / "typed.onnx", self._time)
+            except (BadInput, RuntimeFault) as fault:
+                if isinstance(fault, RuntimeFault) and fault.kind in {"memory", "timeout"}:
+                    raise
+                note = note or f"does not run in {dtype}: {fault}"
+            found = self._against_reference(ran, tolerance_of) if ran is not None else ()
+            errors.append({output.name: output.error for output in found})
+        least = MODEL_TOLERANCE[dtype]
+        original, result = errors
+        return {
+            name: in_half(
+                half, original.get(name), result.get(name), least, lambda e: e.max_std, note
+            )
+            for name in names
+        }
+
+
+def _first_output(side: Side, given: Trial, time_limit: float) -> Outputs:
     """The first output alone (of a slice, the first that the whole has too), at ORT's defaults."""
     names = [value.name or "" for value in side.model.graph.outputs]
     first = next((name for name in names if name not in given.inner), names[0])
-    feeds = _read_by(side.model, given)
+    feeds = read_by(side.model, given)
     job = child.Job(side.file, optimize=True, feeds=feeds, outputs=[first])
     return child.run(job, time_limit=time_limit).outputs
-
-
-def _read_by(model: ir.Model, given: Trial) -> tuple[Feeds, ...]:
-    """Feeds for the inputs a model has: the part of a result may need fewer than the original's."""
-    names = {value.name for value in model.graph.inputs}
-    return tuple({k: v for k, v in feed.items() if k in names} for feed in given.feeds)
-
-
-def _compared(
-    model: ir.Model,
-    expected: Sequence[dict[str, Array]],
-    actual: Sequence[dict[str, Array]],
-    given: Trial,
-) -> tuple[OutputParity, ...]:
-    """Every output, but inner values only where they can be compared (a mask of zeros cannot)."""
-    outputs = (_output(value, expected, actual, given) for value in model.graph.outputs)
-    return tuple(o for o in outputs if o.error is not None or o.name not in given.inner)
-
-
-def _output(
-    value: ir.Value,
-    expected: Sequence[dict[str, Array]],
-    actual: Sequence[dict[str, Array]],
-    given: Trial,
-) -> OutputParity:
-    name = value.name or ""
-    dtype = "float" if value.dtype is None else value.dtype.name.lower()
-    tolerance = MODEL_TOLERANCE.get(dtype, 0.0)
-    try:
-        error = Error.worst(
-            [
-                compare(
-                    specified(name, one[name], given.sizes, scenario),
-                    specified(name, other[name], given.sizes, scenario),
-                )
-                for one, other, scenario in zip(expected, actual, given.scenarios, strict=True)
-            ]
-        )
-    except BadReference as fault:
-        return OutputParity(name, None, tolerance, ok=False, note=str(fault))
-    return OutputParity(name, error, tolerance, error.max_std <= tolerance)
 
 
 def _drift(
@@ -212,27 +199,3 @@ def _drift(
         )
     except BadReference:
         return None
-
-
-def check_device(
-    model: ir.Model,
-    exact: Sequence[dict[str, Array]],
-    device: Sequence[dict[str, Array]],
-    given: Trial,
-    ep: str,
-) -> tuple[OutputParity, ...]:
-    """What the EP computed against what ORT CPU computes of the same file.
-
-    Every output has to be within :data:`DEVICE_MAX` at most and :data:`DEVICE_RMS` on average
-    (inner values of a slice are left out: these limits were measured on outputs of models);
-    on an EP whose arithmetic is exact, within the tolerance of its type, as on ORT CPU.
-    """
-    compared = _compared(model, exact, device, given)
-    if ep in EXACT_DEVICES:
-        return compared
-    found = []
-    for output in (one for one in compared if one.name not in given.inner):
-        error = output.error
-        ok = error is not None and error.max_std <= DEVICE_MAX and error.rms_std <= DEVICE_RMS
-        found.append(OutputParity(output.name, error, DEVICE_MAX, ok, output.note))
-    return tuple(found)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.errors import RuntimeFault
+from rewriter.errors import BadInput, RuntimeFault
 from rewriter.facts import constant, op_of, opset_of, static_dims
 from rewriter.parity.compare import BadReference, Error, compare
 from rewriter.parity.domains import DOMAINS, Array
 from rewriter.parity.feeds import Feeds, random_array
-from rewriter.parity.settings import EXACT, SITE_FACTOR, drop_accuracy_level
+from rewriter.parity.nudge import nudged
+from rewriter.parity.outputs import InHalf, in_half
+from rewriter.parity.settings import EXACT, NUDGE_FACTOR, SITE_FACTOR, drop_accuracy_level
+from rewriter.parity.trial import Outputs
+from rewriter.parity.widen import NotWidenable, half_of, widened, widened_array
 from rewriter.record import Fired
 from rewriter.runtime import child
 from rewriter.schemas import schema_of
@@ -35,6 +39,7 @@ class SiteParity:
         tolerance: of ``error.max_rel``.
         ok: within the tolerance.
         note: why there is no error, or what is odd.
+        half: of a site in half precision, the same in its type; ``error`` is in float32 then.
     """
 
     rule: str
@@ -44,6 +49,7 @@ class SiteParity:
     tolerance: float
     ok: bool
     note: str = ""
+    half: InHalf | None = None
 
 
 def check_sites(
@@ -69,41 +75,91 @@ def _check(site: Fired, count: int, folder: Path, seed: int, time_limit: float) 
     before, after = site.before, site.after
     assert before is not None
     assert after is not None
-    feeds = [_feeds(before, seed + i) for i in range(_SEEDS)]
-    dtype = before.graph.outputs[0].dtype or ir.DataType.FLOAT
-    tolerance = site.tolerance * SITE_FACTOR.get(dtype.name.lower(), 1.0)
+    pair = _Pair(before, after, seed, folder, time_limit)
+    half, odd = half_of(before), ""
     try:
-        outputs = [
-            _run(model, side, feeds, folder, time_limit)
-            for side, model in (("before", before), ("after", after))
-        ]
-        error = Error.worst(
-            [
-                compare(
-                    _defined(before, name, reference, feed),
-                    _defined(before, name, replaced[name], feed),
-                )
-                for expected, replaced, feed in zip(*outputs, feeds, strict=True)
-                for name, reference in expected.items()
-            ]
-        )
+        if half is not None:
+            try:
+                error, tolerance, judged = pair.in_float32(site.tolerance, half)
+                ok = error.max_rel <= tolerance and judged.ok
+                parity = SiteParity(site.rule, site.signature, count, error, tolerance, ok)
+                return replace(parity, half=judged)
+            except (NotWidenable, RuntimeFault) as fault:
+                odd = f"compared in {half.name.lower()} only: it does not run in float32: {fault}"
+        tolerance = site.tolerance * SITE_FACTOR.get(pair.dtype.name.lower(), 1.0)
+        error = pair.error(pair.run(before), pair.run(after))
     except (BadReference, RuntimeFault) as fault:
         return SiteParity(
-            site.rule, site.signature, count, None, tolerance, ok=False, note=str(fault)
+            site.rule, site.signature, count, None, site.tolerance, ok=False, note=str(fault)
         )
     ok = error.max_rel <= tolerance
-    return SiteParity(site.rule, site.signature, count, error, tolerance, ok)
+    return SiteParity(site.rule, site.signature, count, error, tolerance, ok, odd)
 
 
-def _run(
-    model: ir.Model, side: str, feeds: list[Feeds], folder: Path, time_limit: float
-) -> list[dict[str, Array]]:
-    drop_accuracy_level(model)
-    path = folder / f"{side}.onnx"
-    ir.save(model, path, external_data=f"{side}.data")
-    names = {value.name for value in model.graph.inputs}
-    given = [{k: v for k, v in feed.items() if k in names} for feed in feeds]
-    return child.run(child.Job(path, config=EXACT, feeds=given), time_limit=time_limit).outputs
+class _Pair:
+    """Both sides of a site, and what they are fed."""
+
+    def __init__(
+        self, before: ir.Model, after: ir.Model, seed: int, folder: Path, time_limit: float
+    ) -> None:
+        self._before, self._after = before, after
+        self._folder, self._time = folder, time_limit
+        self._feeds = [_feeds(before, seed + i) for i in range(_SEEDS)]
+        self.dtype = before.graph.outputs[0].dtype or ir.DataType.FLOAT
+
+    def run(self, model: ir.Model, *, wide: bool = False) -> Outputs:
+        """Outputs of one side for every feed; ``wide`` if it has been widened."""
+        drop_accuracy_level(model)
+        path = self._folder / "site.onnx"
+        ir.save(model, path, external_data="site.data")
+        names = {value.name for value in model.graph.inputs}
+        feeds = [
+            {k: widened_array(v) if wide else v for k, v in feed.items() if k in names}
+            for feed in self._feeds
+        ]
+        return child.run(child.Job(path, config=EXACT, feeds=feeds), time_limit=self._time).outputs
+
+    def error(self, expected: Outputs, actual: Outputs) -> Error:
+        """The largest over outputs and feeds."""
+        return Error.worst(
+            [
+                compare(
+                    _defined(self._before, name, reference, feed),
+                    _defined(self._before, name, other[name], feed),
+                )
+                for one, other, feed in zip(expected, actual, self._feeds, strict=True)
+                for name, reference in one.items()
+            ]
+        )
+
+    def in_float32(self, least: float, half: ir.DataType) -> tuple[Error, float, InHalf]:
+        """Compare a site of halves in float32, and both sides in their type with that.
+
+        Args:
+            least: the rule's tolerance.
+            half: the type.
+
+        Returns:
+            The error in float32, its tolerance (which leaves room for constants that the
+            rule had to round), and the verdict in the type.
+        """
+        before, after = widened(self._before), widened(self._after)
+        expected, actual = self.run(before, wide=True), self.run(after, wide=True)
+        error, tolerance = self.error(expected, actual), least
+        if error.max_rel > least:
+            moved = nudged(self._after, self._before)
+            if moved is not None:
+                cost = self.error(actual, self.run(moved, wide=True))
+                tolerance = max(least, NUDGE_FACTOR * cost.max_rel)
+        original, result, note = None, None, ""
+        try:
+            original = self.error(expected, self.run(self._before))
+            result = self.error(expected, self.run(self._after))
+        except (BadInput, RuntimeFault) as fault:
+            note = f"does not run in {half.name.lower()}: {fault}"
+        coarse = least * SITE_FACTOR[half.name.lower()]
+        judged = in_half(half, original, result, coarse, lambda e: e.max_rel, note)
+        return error, tolerance, judged
 
 
 def _named_inputs(model: ir.Model) -> dict[str, tuple[str, ir.Value]]:

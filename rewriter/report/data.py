@@ -6,6 +6,7 @@ import json
 import math
 import secrets
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rewriter.errors import BadInput
 from rewriter.outcome import GraphOutcome, Outcome, Parity
 from rewriter.output import disk, writable
 from rewriter.parity.compare import Error
-from rewriter.parity.model import OutputParity
+from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.placement import Placement
 from rewriter.slices import Slice
 
@@ -36,6 +37,7 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
             "weights_before": outcome.weights_before,
             "weights_after": outcome.weights_after,
         },
+        "weights": [asdict(kind) for kind in outcome.weights],
         "graphs": [_graph(graph) for graph in outcome.graphs],
     }
 
@@ -143,6 +145,31 @@ def _output(output: OutputParity) -> dict[str, Any]:
     }
 
 
+def _half(half: InHalf | None) -> dict[str, Any] | None:
+    """Both sides in the half-precision type of the original, against it in float32."""
+    if half is None:
+        return None
+    return {
+        "type": half.dtype,
+        "original": half.original and _figures(half.original),
+        "result": half.result and _figures(half.result),
+        "tolerance": half.tolerance,
+        "ok": half.ok,
+        "note": half.note,
+    }
+
+
+def _bound(bound: Bound | None) -> dict[str, Any] | None:
+    """What an output of a device was held to."""
+    if bound is None:
+        return None
+    return {
+        "max_std": bound.largest,
+        "rms_std": bound.rms,
+        "estimate": bound.estimate and _figures(bound.estimate),
+    }
+
+
 def _parity(parity: Parity) -> dict[str, Any]:
     model, device = parity.model, parity.device
     return {
@@ -155,12 +182,14 @@ def _parity(parity: Parity) -> dict[str, Any]:
                 "tolerance": site.tolerance,
                 "ok": site.ok,
                 "note": site.note,
+                "half": _half(site.half),
             }
             for site in parity.sites
         ],
         "model": model
         and {
-            "outputs": [_output(output) for output in model.outputs],
+            "outputs": [_output(one) | {"half": _half(one.half)} for one in model.outputs],
+            "reference": model.reference,
             "ok": model.ok,
             "slice": model.part and dict(zip(("nodes", "of"), model.part, strict=True)),
             "note": model.note,
@@ -171,7 +200,7 @@ def _parity(parity: Parity) -> dict[str, Any]:
         "device": None
         if device is None
         else {
-            "outputs": [_output(output) for output in device],
+            "outputs": [_output(one) | {"bound": _bound(one.bound)} for one in device],
             "ok": all(output.ok for output in device),
         },
     }

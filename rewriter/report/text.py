@@ -10,6 +10,9 @@ from rich.text import Text
 
 from rewriter.outcome import Exit, GraphOutcome, Outcome, Parity
 from rewriter.parity.compare import Error
+from rewriter.parity.model import ModelParity
+from rewriter.parity.outputs import InHalf, OutputParity
+from rewriter.parity.sites import SiteParity
 from rewriter.record import Report
 from rewriter.report.clean import printable
 
@@ -26,6 +29,10 @@ def show(outcome: Outcome, console: Console) -> None:
             _parity(graph.parity, console)
         _placement(graph, console)
         show_notes(graph.notes, console)
+    for kind in outcome.weights:
+        change = f"largest error {kind.error:.1e} of max" if kind.error else "exact"
+        figures = f"{kind.bytes_in:,} bytes in, {kind.bytes_out:,} out"
+        _line(console, f"  {kind.type:11} {kind.tensors} tensors, {figures}: {kind.form}, {change}")
     before, after = outcome.weights_before, outcome.weights_after
     _line(console, f"  weights     {before:,} bytes before, {after:,} after")
     code = outcome.exit()
@@ -121,41 +128,99 @@ def _figure(error: Error | None) -> str:
 
 def _parity(parity: Parity, console: Console) -> None:
     if parity.sites:
-        bad = [site for site in parity.sites if not site.ok]
-        worst = max((s.error.max_rel for s in parity.sites if s.error), default=0.0)
-        text = f"  sites       {len(parity.sites)} kinds compared, worst {worst:.1e} of max"
-        _line(console, text, style=_STYLE[not bad])
-        for site in bad:
-            found = site.note or f"{site.error.max_rel:.1e} > {site.tolerance:.1e}"  # type: ignore[union-attr]
-            _line(console, f"    {site.rule}: {found}: {site.signature}", style="red")
+        _sites(parity.sites, console)
     if parity.model is not None:
-        outputs, note = parity.model.outputs, parity.model.note
-        rows = len(parity.model.scenarios)
-        worst_output = max(
-            outputs, key=lambda o: o.error.max_std if o.error else float("inf"), default=None
-        )
-        figure = note or (
-            f"{worst_output.name} {_figure(worst_output.error)}" if worst_output else ""
-        )
-        text = f"  model       {len(outputs)} outputs, {rows} runs, worst: {figure}"
-        _line(console, text, style=_STYLE[parity.model.ok])
-        for output in outputs:
-            if not output.ok:
-                found = output.note or f"{_figure(output.error)} > {output.tolerance:.1e}"
-                _line(console, f"    {output.name}: {found}", style="red")
-        if parity.model.default_drift is not None:
-            drift = f"{parity.model.default_drift:.1e}"
-            _line(
-                console,
-                f"              at ORT's default options they differ by {drift} of std",
-                style="dim",
-            )
+        _model(parity.model, console)
     if parity.device is not None:
-        first = parity.device[0]
-        good = all(output.ok for output in parity.device)
-        rms = f", rms {first.error.rms_std:.1e}" if first.error else ""
-        text = f"  device      {first.name} {_figure(first.error)}{rms} from exact arithmetic"
+        _device(parity.device, console)
+
+
+def _sites(sites: Sequence[SiteParity], console: Console) -> None:
+    bad = [site for site in sites if not site.ok]
+    worst = max((s.error.max_rel for s in sites if s.error), default=0.0)
+    text = f"  sites       {len(sites)} kinds compared, worst {worst:.1e} of max"
+    _line(console, text, style=_STYLE[not bad])
+    for site in bad:
+        _line(console, f"    {site.rule}: {_why_bad(site)}: {site.signature}", style="red")
+    for note in sorted({site.note for site in sites if site.ok and site.note}):
+        _line(console, f"              {note}", style="yellow")
+
+
+def _why_bad(one: SiteParity | OutputParity) -> str:
+    """What is beyond its tolerance, or why there is no figure."""
+    error = one.error
+    if error is None:
+        return one.note or "not comparable"
+    value, unit = (error.max_rel, "max") if isinstance(one, SiteParity) else (error.max_std, "std")
+    half = one.half
+    if value <= one.tolerance and half is not None:
+        if half.result is None:
+            return half.note
+        value = half.result.max_rel if unit == "max" else half.result.max_std
+        return f"{value:.1e} of {unit} > {half.tolerance:.1e} in {half.dtype}"
+    return f"{value:.1e} of {unit} > {one.tolerance:.1e}"
+
+
+def _model(model: ModelParity, console: Console) -> None:
+    worst = max(
+        model.outputs, key=lambda o: o.error.max_std if o.error else float("inf"), default=None
+    )
+    figure = model.note or (f"{worst.name} {_figure(worst.error)}" if worst else "")
+    text = (
+        f"  model       {len(model.outputs)} outputs, {len(model.scenarios)} runs, worst: {figure}"
+    )
+    _line(console, text, style=_STYLE[model.ok])
+    for output in model.outputs:
+        if not output.ok:
+            _line(console, f"    {output.name}: {_why_bad(output)}", style="red")
+    if model.reference:
+        _line(console, f"              compared with {model.reference}", style="dim")
+    halves = [output.half for output in model.outputs if output.half is not None]
+    if halves:
+        _line(console, f"              {_in_half(halves)}", style="dim")
+    if model.default_drift is not None:
+        drift = f"at ORT's default options they differ by {model.default_drift:.1e} of std"
+        _line(console, f"              {drift}", style="dim")
+
+
+def _in_half(halves: Sequence[InHalf]) -> str:
+    """Both sides in the type of the original, at the output where the result is worst."""
+    worst = max(halves, key=lambda half: half.result.max_std if half.result else float("inf"))
+    if worst.note:
+        return worst.note
+    return (
+        f"in {worst.dtype}: original {_figure(worst.original)}, result {_figure(worst.result)} "
+        f"(at most {worst.tolerance:.1e})"
+    )
+
+
+def _share(output: OutputParity) -> float:
+    """How much of what it is allowed an output of a device takes."""
+    error, bound = output.error, output.bound
+    if error is None:
+        return float("inf")
+    if bound is None:
+        return error.max_std / output.tolerance if output.tolerance else error.max_std
+    return max(error.max_std / bound.largest, error.rms_std / bound.rms)
+
+
+def _device(device: Sequence[OutputParity], console: Console) -> None:
+    good = all(output.ok for output in device)
+    worst = max(device, key=_share)
+    for output in (worst, *(one for one in device if not one.ok and one is not worst)):
+        rms = f", rms {output.error.rms_std:.1e}" if output.error else ""
+        text = f"  device      {output.name} {_figure(output.error)}{rms} from exact arithmetic"
         _line(console, text, style=_STYLE[good])
+        bound = output.bound
+        if bound is not None:
+            why = "the fixed bound"
+            if bound.estimate is not None:
+                cost = f"{bound.estimate.max_std:.1e}, rms {bound.estimate.rms_std:.1e}"
+                why = f"what its arithmetic is estimated to cost here: {cost}"
+            held = f"held to {bound.largest:.1e}, rms {bound.rms:.1e}: {why}"
+            _line(console, f"              {held}", style="dim")
+        if output.note:
+            _line(console, f"              {output.note}", style="yellow")
 
 
 def _placement(graph: GraphOutcome, console: Console) -> None:

@@ -21,7 +21,8 @@ from rewriter.cli import main
 from rewriter.errors import BadInput, OutOfResources
 from rewriter.outcome import Exit, GraphOutcome, Outcome, Parity
 from rewriter.parity.compare import Error
-from rewriter.parity.model import ModelParity, OutputParity
+from rewriter.parity.model import ModelParity
+from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.parity.sites import SiteParity
 from rewriter.passes.fix_dims import Dims
 from rewriter.record import Report
@@ -144,7 +145,7 @@ def test_every_key_of_the_contract(model: Path) -> None:
     found = set(misfits(data, SCHEMA))
     assert found == {"report.graphs[0].unknown has no element to look at"}
     assert all(map(math.isfinite, numbers(data)))
-    assert set(data["seconds"]) == {"read", "lower", "write", "sites", "model", "place"}
+    assert set(data["seconds"]) == {"read", "lower", "write", "sites", "model", "place", "device"}
     graph = data["graphs"][0]
     assert sum(graph["ops_after"].values()) > sum(graph["ops_before"].values())
     assert graph["placement"]["cpu_ops"] == {"com.microsoft::SkipSimplifiedLayerNormalization": 2}
@@ -241,6 +242,76 @@ def test_the_words_for_success() -> None:
     )
     good.graphs[0].parity = None
     assert "parity not checked" in shown(good)
+
+
+def halves(result: float, *, ok: bool, note: str = "") -> Outcome:
+    """A run over a float16 model."""
+    found = outcome(error(1e-6), ok=True)
+    parity = found.graphs[0].parity
+    assert parity is not None
+    assert parity.model is not None
+    missing = bool(note)
+    half = InHalf(
+        "float16", None if missing else error(1e-3), None if missing else error(result), 2e-2, ok,
+        note,
+    )  # fmt: skip
+    output = dataclasses.replace(parity.model.outputs[0], half=half, ok=ok)
+    parity.model = dataclasses.replace(
+        parity.model, outputs=(output,), ok=ok, reference="the original in float32"
+    )
+    parity.sites = [dataclasses.replace(parity.sites[0], half=half, ok=ok)]
+    return found
+
+
+def test_both_errors_of_a_float16_model(tmp_path: Path) -> None:
+    text = shown(halves(2e-3, ok=True))
+    assert "worst: logits 1.0e-06 of std" in text
+    assert "compared with the original in float32" in text
+    line = "in float16: original 1.0e-03 of std, result 2.0e-03 of std (at most 2.0e-02)"
+    assert line in text
+    write_report(halves(2e-3, ok=True), tmp_path / "r.json")
+    parity = strict(tmp_path / "r.json")["graphs"][0]["parity"]
+    assert parity["model"]["reference"] == "the original in float32"
+    for found in (parity["model"]["outputs"][0]["half"], parity["sites"][0]["half"]):
+        assert found["type"] == "float16"
+        assert found["original"]["max_std"] == pytest.approx(1e-3)
+        assert found["result"]["max_std"] == pytest.approx(2e-3)
+        assert (found["tolerance"], found["ok"]) == (2e-2, True)
+
+
+def test_what_is_wrong_only_in_float16() -> None:
+    text = shown(halves(0.5, ok=False))
+    assert "logits: 5.0e-01 of std > 2.0e-02 in float16" in text
+    assert "rule: 5.0e-01 of max > 2.0e-02 in float16: signature" in text
+
+
+def test_a_type_that_does_not_run() -> None:
+    assert "does not run in bfloat16: no kernel" in shown(
+        halves(0.0, ok=True, note="does not run in bfloat16: no kernel")
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (Bound(0.03, 0.005), "held to 3.0e-02, rms 5.0e-03: the fixed bound"),
+        (
+            Bound(0.06, 0.03, error(0.01)),
+            "what its arithmetic is estimated to cost here: 1.0e-02, rms 1.0e-02",
+        ),
+    ],
+)
+def test_the_bound_of_a_device_is_named(bound: Bound, words: str, tmp_path: Path) -> None:
+    found = outcome(error(0.02), ok=True)
+    parity = found.graphs[0].parity
+    assert parity is not None
+    assert parity.device is not None
+    parity.device = (dataclasses.replace(parity.device[0], bound=bound),)
+    assert words in shown(found)
+    write_report(found, tmp_path / "r.json")
+    stored = strict(tmp_path / "r.json")["graphs"][0]["parity"]["device"]["outputs"][0]["bound"]
+    assert (stored["max_std"], stored["rms_std"]) == (bound.largest, bound.rms)
+    assert (stored["estimate"] is None) == (bound.estimate is None)
 
 
 def test_names_reach_no_terminal_raw() -> None:

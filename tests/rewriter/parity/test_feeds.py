@@ -8,6 +8,7 @@ import pytest
 from rewriter.parity.feeds import Scenario, layout, model_feeds, specified
 from rewriter.passes.fix_dims import fix_dims
 from tests.decoders import decoder
+from tests.rewriter.rules import test_embed_layer_normalization as embed
 
 
 def _sizes(**dims: int):  # type: ignore[no-untyped-def]
@@ -40,6 +41,17 @@ def test_ids_stay_in_the_vocabulary_and_use_it() -> None:
     ids = model_feeds(model, sizes, Scenario(0, 0))["input_ids"]
     assert ids.min() >= 0
     assert 128 < ids.max() < 256
+
+
+def test_ids_of_every_table_stay_in_it() -> None:
+    model = embed.node(embed.Case("all", mask=True, positions=embed.BATCH))
+    tables = {"input_ids": "word_embedding", "segment_ids": "segment_embedding",
+              "position_ids": "position_embedding"}  # fmt: skip
+    for seed in range(5):
+        drawn = model_feeds(model, layout(model), Scenario(seed, 0))
+        for name, table in tables.items():
+            assert drawn[name].min() >= 0
+            assert drawn[name].max() < embed.ROWS[table], name
 
 
 @pytest.mark.parametrize("seed", [0, 1])
