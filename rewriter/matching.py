@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from rewriter.facts import constant
 from rewriter.rule import Rule
 from rewriter.site import Site
 
@@ -69,7 +70,29 @@ def _compiled(rule: Rule) -> Any:
 
     assert rule.pattern is not None
 
+    class Matcher(pattern.SimplePatternMatcher):
+        """Sees Constant nodes, and asks the check of a variable while matching.
+
+        So the check decides between alternatives; onnxscript asks it of the whole match, when they
+        are chosen, and only of variables without a name.
+        """
+
+        def _match_constant(self, pattern_constant: Any, value: ir.Value) -> bool:
+            like = ir.Value(name=value.name, const_value=constant(value))
+            return bool(super()._match_constant(pattern_constant, like))
+
+        def _match_value(self, pattern_value: Any, value: ir.Value | None) -> bool:
+            check = pattern_value.check_method
+            if check is not None and (value is None or not check(None, value)):
+                return bool(self.fail(f"the check of {pattern_value} says no"))
+            return bool(super()._match_value(pattern_value, value))
+
     def never(op: Any, **_bindings: Any) -> Any:
         raise AssertionError("the pattern is only matched; the engine builds")
 
-    return pattern.RewriteRule(rule.pattern, never, name=rule.name)
+    return pattern.RewriteRule(
+        rule.pattern,
+        never,
+        matcher=Matcher,
+        name=rule.name,
+    )
