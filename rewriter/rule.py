@@ -71,6 +71,7 @@ class Rule:
         order: lower is tried first among the rules of one op.
         opset: lowest ai.onnx opset at which what it builds exists.
         free: it is exact and costs nothing, so it also takes forms that are only in doubt.
+        needed: for a fusion: it stays away where the target takes the pattern as it is.
         pattern: for a fusion, the pattern as a function over onnxscript's pattern builder.
         source: where it is defined.
     """
@@ -84,6 +85,7 @@ class Rule:
     order: int
     opset: int
     free: bool
+    needed: bool
     pattern: Callable[..., Any] | None
     source: str
 
@@ -172,6 +174,7 @@ def _decorator(
             order=given["order"],
             opset=given["opset"],
             free=given.get("free", False),
+            needed=given.get("needed", False),
             pattern=pattern,
             source=f"{path}:{build.__code__.co_firstlineno}",
         )
@@ -216,6 +219,7 @@ def fuses(
     tolerance: float = 1e-5,
     order: int = 0,
     opset: int = 1,
+    needed: bool = False,
     name: str = "",
     into: Registry | None = None,
 ) -> Callable[[Build], Build]:
@@ -229,6 +233,7 @@ def fuses(
         tolerance=tolerance,
         order=order,
         opset=opset,
+        needed=needed,
         name=name,
     )
 

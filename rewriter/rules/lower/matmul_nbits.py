@@ -1,10 +1,10 @@
 """com.microsoft MatMulNBits in another form of its own, or as ops of the standard.
 
-The codes (N, K/b, ·) become a matrix (K, N) of the ONNX type of the same width: the same
-integers, dequantized in blocks along axis 0 (or per column where one block spans K). Without
-zero points MatMulNBits means 2^(bits-1): 4-bit codes then become signed ones with an explicit
-zero point of 0, because some runtimes read a DequantizeLinear without one as unsigned
-(measured/README.md, trap 3); 8-bit codes stay unsigned with 128.
+The codes (N, K/b, ·) become a matrix (K, N) of the ONNX type of the same width (of 4 bits for
+2-bit codes): the same integers, dequantized in blocks along axis 0 (or per column where one
+block spans K). Without zero points MatMulNBits means 2^(bits-1): 2- and 4-bit codes then become
+signed ones with an explicit zero point of 0, because some runtimes read a DequantizeLinear
+without one as unsigned (measured/README.md, trap 3); 8-bit codes stay unsigned with 128.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from rewriter.rules.parts import nbits
 from rewriter.site import Site
 from rewriter.tape import Tape
 
-_UNSIGNED = {4: ir.DataType.UINT4, 8: ir.DataType.UINT8}
+_UNSIGNED = {2: ir.DataType.UINT4, 4: ir.DataType.UINT4, 8: ir.DataType.UINT8}
+"""2-bit codes take the 4-bit type: their own needs opset 25, and HTP and OpenVINO misread it."""
 
 
 @lowers(
     "com.microsoft::MatMulNBits",
     emits=("com.microsoft::MatMulNBits[scales rank 1]",),
-    form="scales rank 2",
+    form="scales rank 2 & not minimum beside",
     order=-1,
 )
 def flat_scales(op: Tape, site: Site) -> ir.Value:
@@ -47,18 +48,17 @@ def flat_scales(op: Tape, site: Site) -> ir.Value:
 
 @lowers(
     "com.microsoft::MatMulNBits",
-    emits=("Add", "Concat", "DequantizeLinear", "MatMul", "ReduceSum", "Reshape"),
-    order=1,
+    emits=("Add", "Concat", "DequantizeLinear", "Gather", "MatMul", "ReduceSum", "Reshape"),
+    order=3,
     opset=21,
 )
 def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
     """MatMul(A, DequantizeLinear(codes as (K, N), scales, zero points)) + sums of A·m + bias."""
-    k, n, block, bits = (site.integer(name) for name in ("K", "N", "block_size", "bits"))
+    k, n, block, bits = nbits.sizes(site)
     site.ignore("accuracy_level")  # leave to round activations, not a part of the function
-    site.require(site.integer("weight_prepacked") == 0, "prepacked weights have their own layout")
     site.require(bits in _UNSIGNED, f"{bits}-bit codes have no ONNX type at opset {site.opset}")
-    nbits.require_trivial_groups(site, k, block)
-    a, b = site.input("A"), site.input("B")
+    nbits.packed_zero_points(site)
+    a, b = nbits.in_order(op, site)
     packed = site.stored(b, "B")
     blocks = -(-k // block)
     if k % block:
@@ -67,11 +67,15 @@ def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
     scale = site.input("scales")
     given = site.stored(scale, "scales")
     floats = nbits.float_zero_points(site)
-    signed = bits == 4 and (floats is not None or site.optional("zero_points") is None)
+    signed = bits < 8 and (floats is not None or site.optional("zero_points") is None)
     dtype = ir.DataType.INT4 if signed else _UNSIGNED[bits]
 
     def matrix() -> ir.TensorProtocol:
-        return packing.matrix_of_blocks(packed.numpy().view(np.uint8), k, dtype)
+        codes = packed.numpy().view(np.uint8)
+        if bits == dtype.bitwidth:
+            return packing.matrix_of_blocks(codes, k, dtype)
+        loose = packing.blocks_to_matrix(codes, k, bits).astype(np.int8)
+        return packing.integers(loose - (1 << (bits - 1)) if signed else loose, dtype)
 
     def turned() -> ir.TensorProtocol:
         rows = np.ascontiguousarray(given.numpy().reshape(n, blocks).T)
@@ -98,11 +102,11 @@ def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
 def _zero_points(op: Tape, site: Site, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
     given = site.optional("zero_points")
     if given is None or given.dtype != ir.DataType.UINT8:
-        middle = 0 if dtype.is_signed() else 1 << (dtype.bitwidth - 1)
+        middle = 0 if dtype.is_signed() else 1 << (site.integer("bits") - 1)
         points = np.full(shape, middle, np.uint8)
         same = ("zero points", dtype, shape)
         return op.once(same, lambda: op.const(points, dtype, name="zero_points"))
     packed = site.constant(given, "zero_points").astype(np.uint8)
     blocks = shape[0] if len(shape) > 1 else 1
-    points = packing.zero_points_to_matrix(packed, shape[-1], blocks, dtype.bitwidth)
+    points = packing.zero_points_to_matrix(packed, shape[-1], blocks, site.integer("bits"))
     return op.const(points.reshape(shape), dtype, name="zero_points")

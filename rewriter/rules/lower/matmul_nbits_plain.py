@@ -16,25 +16,34 @@ from rewriter.rules.parts import nbits
 from rewriter.site import Site
 from rewriter.tape import Tape
 
+_NBITS = "com.microsoft::MatMulNBits"
+_AROUND = (_NBITS, "Add", "Concat", "Gather", "MatMul", "ReduceSum", "Reshape")
 
-@lowers(
-    "com.microsoft::MatMulNBits",
-    emits=("com.microsoft::MatMulNBits", "Add", "Concat", "MatMul", "ReduceSum", "Reshape"),
-    order=0,
-    opset=13,
-)
+
+@lowers(_NBITS, emits=_AROUND, order=0, opset=13)
 def plain_matmul_nbits(op: Tape, site: Site) -> ir.Value:
     """MatMulNBits(A with zeros behind, codes, scales) + sums of A·m + bias, at rank 3."""
-    k, n, block, bits = (site.integer(name) for name in ("K", "N", "block_size", "bits"))
-    prepacked = site.integer("weight_prepacked")
-    site.require(prepacked == 0, "prepacked weights have their own layout")
-    nbits.require_trivial_groups(site, k, block)
-    a, width = site.input("A"), -(-k // block) * block
-    dims = site.shape(a, "A")
+    k, _, block, _ = nbits.sizes(site)
+    full = k % block == 0
     points, bias = nbits.float_zero_points(site), site.optional("bias")
-    plain = len(dims) == 3 and k == width and points is None and bias is None
+    plain = site.rank(site.input("A"), "A") == 3 and full and points is None and bias is None
     site.require(not plain or site.optional("g_idx") is not None, "it has the plain form")
+    nbits.packed_zero_points(site)
+    return _plain(op, site, points)
 
+
+@lowers(_NBITS, emits=_AROUND, form="zero_points dtype uint8", order=1, opset=13)
+def zero_points_beside(op: Tape, site: Site) -> ir.Value:
+    """MatMulNBits around the middle code + sums of A·s·(middle - z), for readers of no other."""
+    nbits.sizes(site)
+    return _plain(op, site, nbits.packed_zero_points(site))
+
+
+def _plain(op: Tape, site: Site, points: ir.Value | None) -> ir.Value:
+    k, n, block, bits = nbits.sizes(site)
+    width = -(-k // block) * block
+    a, codes = nbits.in_order(op, site)
+    dims = site.shape(a, "A")
     if len(dims) != 3:
         flat = np.array([1, math.prod(dims[:-1]), k], np.int64)
         a = op.Reshape(a, op.const(flat, name="rows_shape"))
@@ -42,7 +51,7 @@ def plain_matmul_nbits(op: Tape, site: Site) -> ir.Value:
     y = op.ms(
         "MatMulNBits",
         a,
-        site.input("B"),
+        codes,
         site.input("scales"),
         *([] if points is not None else [site.optional("zero_points")]),
         K=width,
@@ -53,6 +62,7 @@ def plain_matmul_nbits(op: Tape, site: Site) -> ir.Value:
     )
     if points is not None:
         y = op.Add(y, nbits.moved(op, site, a, points))
+    bias = site.optional("bias")
     if bias is not None:
         y = op.Add(y, bias)
     if len(dims) != 3:

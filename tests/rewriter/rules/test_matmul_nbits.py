@@ -100,7 +100,7 @@ def test_the_zero_point_that_is_left_out_is_the_middle() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"bits": 2}, "2-bit codes have no ONNX type at opset 22"),
+        ({"bits": 3}, "3-bit codes have no ONNX type at opset 22"),
         ({"weight_prepacked": 1}, "prepacked weights have their own layout"),
     ],
 )
@@ -164,9 +164,7 @@ def test_two_products_of_one_weight_share_its_codes() -> None:
         assert ort.worst(reference, actual[name]) < 1e-6
 
 
-@pytest.mark.parametrize(
-    "changes", [{"axis": 1, "n": 64}, {"rank": 2}, {"block": 8}], ids=["along N", "rank 2", "8"]
-)
+@pytest.mark.parametrize("changes", [{"axis": 1, "n": 64}, {"block": 8}], ids=["along N", "8"])
 def test_a_pattern_that_has_no_such_form_stays(changes: dict[str, Any]) -> None:
     model = blocked(**changes)
     report = lower(model, QNN, allow_stuck=True)

@@ -6,6 +6,7 @@ kernel has no 8-bit float zero points.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from capabilities import target
 from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
-from tests import ort
+from tests import htp, ort, toys
 from tests.graphs import Builder
 
 F32 = ir.DataType.FLOAT
@@ -25,31 +26,41 @@ NBITS = "com.microsoft::MatMulNBits"
 
 def nbits(
     *, k: int = 64, n: int = 8, bits: int = 4, block: int = 32, rank: int = 3,
-    zero_points: str = "", bias: bool = False, groups: str = "", **more: Any,
+    zero_points: str = "", bias: bool = False, groups: str = "", empty: bool = False,
+    dtype: ir.DataType = F32, **more: Any,
 ) -> ir.Model:  # fmt: skip
     b = Builder()
     blocks = -(-k // block)
     codes = b.rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
-    scales = b.rng.uniform(0.1, 1, (n, blocks)).astype(np.float32)
+    codes = codes[:0] if empty else codes
+    scales = b.rng.uniform(0.1, 1, (n, blocks)).astype(dtype.numpy())
     optional: list[ir.Value | None] = [None, None, None]
     if zero_points == "float":
         points = b.rng.uniform(0, (1 << bits) - 1, (n, blocks)).astype(np.float32)
-        optional[0] = b.const("points", points)
+        optional[0] = b.const("points", points.astype(dtype.numpy()))
+    elif zero_points == "halves":
+        optional[0] = b.const("points", np.full((n, blocks), 1.5, np.float32))
+    elif zero_points == "bytes":
+        optional[0] = b.const("points", np.zeros((n, blocks), np.uint8))
     elif zero_points:
         packed = b.rng.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
         optional[0] = b.const("points", packed)
     if groups:
         own = np.arange(k, dtype=np.int32) // block
-        optional[1] = b.const("groups", own if groups == "own" else own[::-1].copy())
+        shuffled = b.rng.permutation(own)
+        uneven = np.minimum(own, own[::-1])
+        reverse = own[::-1].copy()
+        order = {"own": own, "reversed": reverse, "shuffled": shuffled, "uneven": uneven}
+        optional[1] = b.const("groups", order[groups])
     if bias:
-        optional[2] = b.const("bias", b.rng.standard_normal(n).astype(np.float32))
+        optional[2] = b.const("bias", b.rng.standard_normal(n).astype(dtype.numpy()))
     while optional and optional[-1] is None:
         optional.pop()
     shape = {1: (k,), 2: (k, k), 3: (1, k, k), 4: (2, 1, k // 2, k)}[rank]
-    inputs = [b.input("a", F32, shape), b.const("codes", codes), b.const("scales", scales)]
+    inputs = [b.input("a", dtype, shape), b.const("codes", codes), b.const("scales", scales)]
     y = b.op(NBITS, *inputs, *optional, name="y",
              **{"K": k, "N": n, "bits": bits, "block_size": block, **more})  # fmt: skip
-    return b.model([(y, F32, (*shape[:-1], n))])
+    return b.model([(y, dtype, (*shape[:-1], n))])
 
 
 FORMS: list[dict[str, Any]] = [
@@ -78,10 +89,6 @@ def given(model: ir.Model) -> ort.Arrays:
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_equals_the_kernel(form: dict[str, Any], ep: Any) -> None:
     model = nbits(**form)
-    if form.get("bits") == 2 and ep is STANDARD:
-        with pytest.raises(Stuck, match="2-bit codes have no ONNX type"):
-            lower(model, ep)
-        return
     expected = ort.run(model, given(model))["y"]
     lower(model, ep)
     ops = [op_of(n) for n in model.graph]
@@ -107,6 +114,142 @@ def test_only_what_is_needed_is_added() -> None:
 
 
 @pytest.mark.parametrize("ep", [QNN, STANDARD], ids=["qnn", "standard"])
-def test_refuses_groups_that_reorder(ep: Any) -> None:
-    with pytest.raises(Stuck, match="g_idx gives rows of the weight to other blocks"):
-        lower(nbits(groups="reversed"), ep)
+def test_refuses_blocks_of_another_length(ep: Any) -> None:
+    with pytest.raises(Stuck, match="g_idx gives a block another number of rows than 32"):
+        lower(nbits(groups="uneven"), ep)
+
+
+@pytest.mark.parametrize("ep", [QNN, STANDARD], ids=["qnn", "standard"])
+@pytest.mark.parametrize("changes", [{}, {"rank": 2}, {"k": 80}], ids=str)
+@pytest.mark.parametrize("groups", ["reversed", "shuffled"])
+def test_rows_are_put_in_the_order_of_their_blocks(
+    groups: str, changes: dict[str, Any], ep: Any
+) -> None:
+    """The kernel's 8- and 2-bit forms of g_idx fail or read what is not there: 4 bits only."""
+    model = nbits(groups=groups, **changes)
+    expected = ort.run(model, given(model))["y"]
+    plain = ort.run(nbits(**changes), given(model))["y"]
+    assert ort.worst(expected, plain) > 1e-2, "the groups change nothing here"
+    lower(model, ep)
+    assert [op_of(n) for n in model.graph].count("Gather") == 1
+    assert ort.worst(expected, ort.run(model, given(model))["y"]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"weight_prepacked": 1}, "prepacked weights have their own layout"),
+        ({"zero_points": "bytes"}, "16 bytes of zero points are not packed into 8"),
+        ({"groups": "own", "zero_points": "packed"}, "zero points beside g_idx"),
+        ({"groups": "own", "zero_points": "float"}, "zero points beside g_idx"),
+        ({"groups": "own", "bits": 8}, "g_idx of 8-bit codes"),
+        ({"groups": "own", "bits": 2}, "g_idx of 2-bit codes"),
+        ({"empty": True}, "B is empty: the projection is left out"),
+        ({"dtype": ir.DataType.BFLOAT16}, "bfloat16 has no kernel"),
+    ],
+    ids=str,
+)
+def test_refuses(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Stuck, match=reason):
+        lower(nbits(bias=True, **changes), STANDARD)
+    with pytest.raises(Stuck, match=reason):
+        lower(nbits(bias=True, **changes), QNN)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_packed_zero_points_beside(bits: int) -> None:
+    """Readers that take no zero points (OpenVINO before 2025.4) get the middle and sums."""
+    model = nbits(bits=bits, zero_points="packed")
+    expected = ort.run(model, given(model))["y"]
+    lower(model, toys.target(f"{NBITS} | zero_points given | illegal", f"{NBITS} | any | legal"))
+    assert sorted(op_of(n) for n in model.graph) == sorted(
+        [NBITS, "Reshape", "ReduceSum", "MatMul", "Add"]
+    )
+    assert ort.worst(expected, ort.run(model, given(model))["y"]) < 1e-5
+
+
+def test_products_of_one_activation_share_its_sums() -> None:
+    b = Builder()
+    a = b.input("a", F32, (1, 4, 64))
+    ys = []
+    for i in range(2):
+        codes = b.const(f"codes{i}", b.rng.integers(0, 256, (8, 2, 16)).astype(np.uint8))
+        scales = b.const(f"scales{i}", b.rng.uniform(0.1, 1, (8, 2)).astype(np.float32))
+        points = b.const(f"points{i}", b.rng.uniform(0, 15, (8, 2)).astype(np.float32))
+        sizes = {"K": 64, "N": 8, "bits": 4, "block_size": 32}
+        ys.append(b.op(NBITS, a, codes, scales, points, name=f"y{i}", **sizes))
+    model = b.model([(y, F32, (1, 4, 8)) for y in ys])
+    feeds = {"a": np.random.default_rng(1).standard_normal((1, 4, 64)).astype(np.float32)}
+    expected = ort.run(model, feeds)
+    report = lower(model, QNN)
+    assert [op_of(n) for n in model.graph].count("ReduceSum") == 1
+    assert report.notes == ["zero points z became sums of float: s·(8 - z), each rounded once"]
+    for name, reference in expected.items():
+        assert ort.worst(reference, ort.run(model, feeds)[name]) < 1e-5
+
+
+@htp.needs_qnn
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"groups": "shuffled"},
+        {"zero_points": "float", "rank": 2},
+        {"zero_points": "float", "bits": 8},
+        {"zero_points": "halves", "bits": 2},
+        {"zero_points": "float", "bits": 2, "rank": 4},
+        {"bias": True, "k": 80, "rank": 4},
+    ],
+    ids=str,
+)
+def test_placed_whole_on_htp(form: dict[str, Any], tmp_path: Path) -> None:
+    """The oracle of 8-bit float zero points is the formula, of all others the kernel."""
+    model = nbits(**form)
+    shape = model.graph.inputs[0].shape
+    assert shape is not None
+    a = np.random.default_rng(2).standard_normal(shape.numpy()).astype(np.float32)
+    if form.get("bits") == 8:
+        codes, scales, points = (
+            v.const_value.numpy().astype(np.float64)  # type: ignore[union-attr]
+            for v in (model.graph.initializers[n] for n in ("codes", "scales", "points"))
+        )
+        w = (codes - points[..., None]) * scales[..., None]
+        expected = {"y": a.astype(np.float64) @ w.reshape(8, -1).T}
+    else:
+        expected = ort.run(model, {"a": a})
+    lower(model, QNN)
+    htp.check(model, {"a": a}, expected, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "bits", "blocks", "beside"),
+    [
+        ("2.6.0", 4, 3, True),
+        ("2.6.0", 4, 4, False),
+        ("2.6.0", 4, 1, False),
+        ("2.6.0", 2, 3, False),
+        ("2.6.0", 2, 6, True),
+        ("2.3.0", 4, 7, True),
+        ("2.7.0", 4, 3, False),
+    ],
+)
+def test_rows_of_zero_points_fill_their_bytes(
+    version: str, bits: int, blocks: int, beside: bool
+) -> None:
+    """HTP before 2.7 leaves others to the CPU: "Unexpected input zero_points size"."""
+    model = nbits(bits=bits, k=32 * blocks, zero_points="packed")
+    expected = ort.run(model, given(model))["y"]
+    report = lower(model, target("qnn", version))
+    assert [fired.rule for fired in report.fired] == (["zero_points_beside"] if beside else [])
+    assert ort.worst(expected, ort.run(model, given(model))["y"]) < 1e-5
+
+
+@pytest.mark.parametrize("version", ["2024.6.0", "2025.0.0", "2025.2.0", "2025.4.1", "2026.4.1"])
+@pytest.mark.parametrize("bits", [2, 4])
+def test_openvino_before_2025_2_reads_no_float_zero_points(bits: int, version: str) -> None:
+    model = nbits(bits=bits, zero_points="float")
+    expected = ort.run(model, given(model))["y"]
+    lower(model, target("openvino", version))
+    product = next(n for n in model.graph if op_of(n) == NBITS)
+    old = version < ("2025.2" if bits == 4 else "2026.2")
+    assert (len(product.inputs) == 3) is old
+    assert ort.worst(expected, ort.run(model, given(model))["y"]) < 1e-5
