@@ -47,6 +47,8 @@ def _stuck(target: Target, rules: Registry, op: str, form: str, came_from: froze
 
 
 def _unusable(target: Target, rules: Registry, rule: Rule, came_from: frozenset[str]) -> str:
+    if not rule.emits:
+        return "builds nothing, it says what to do"
     for emit in rule.emits:
         if not _never_legal(target, emit):
             continue

@@ -1,4 +1,4 @@
-"""com.microsoft FusedMatMul to transpositions, a product, and a scale.
+"""com.microsoft FusedMatMul and TransposeMatMul, its older name, to transpositions and a product.
 
 y = alpha · A' · B'. A' is A with its last two axes swapped if ``transA``, after its first axis was
 moved to the last but one if ``transBatchA``; so is B' (ORT contrib schema).
@@ -13,8 +13,10 @@ from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape
 
+_EMITS = ("MatMul", "Mul", "Transpose")
 
-@lowers("com.microsoft::FusedMatMul", emits=("MatMul", "Mul", "Transpose"), opset=13)
+
+@lowers("com.microsoft::FusedMatMul", emits=_EMITS, opset=13)
 def scaled_product(op: Tape, site: Site) -> ir.Value:
     """MatMul(alpha · Transpose(A), Transpose(B)); scaling the factor keeps products small."""
     alpha = site.number("alpha")
@@ -26,7 +28,7 @@ def scaled_product(op: Tape, site: Site) -> ir.Value:
 
 def _transposed(op: Tape, site: Site, name: str) -> ir.Value:
     value = site.input(name)
-    swap, batch = site.integer(f"trans{name}"), site.integer(f"transBatch{name}")
+    swap, batch = site.integer(f"trans{name}"), site.integer(f"transBatch{name}", 0)
     rank = site.rank(value, name)
     site.require(not batch or rank > 2, f"transBatch{name}=1 at rank {rank} is not legal")
     order = list(range(rank))
@@ -35,3 +37,8 @@ def _transposed(op: Tape, site: Site, name: str) -> ir.Value:
     if swap and rank > 1:  # ONNX Runtime lets transA of a vector mean nothing
         order[-2:] = reversed(order[-2:])
     return value if order == sorted(order) else op.Transpose(value, perm=order)
+
+
+lowers(
+    "com.microsoft::TransposeMatMul", emits=_EMITS, opset=13, name="scaled_product_of_transposed"
+)(scaled_product)

@@ -1,14 +1,14 @@
 """com.microsoft MultiHeadAttention to primitives.
 
-output = softmax(scale·q·kᵀ + bias)·v, where q, k and v are the inputs plus their part of ``bias``,
-k and v follow the past rows, and bias is attention_bias plus mask_filter_value for each key that
-``key_padding_mask`` or ``unidirectional`` hides (ORT contrib schema, ``multihead_attention.cc``).
-A row that sees no key is not 0 but the softmax of its scores: what is added is one number.
+q, k and v are the inputs plus their part of ``bias``, as :mod:`rewriter.rules.parts.multi_head`
+computes with them. ``key`` and ``value`` of rank 4 are heads already, of another sequence: they
+get no bias. Refused is what ONNX Runtime's CPU kernel, the oracle, does not compute: inputs packed
+into one another; and ``unidirectional`` over more or fewer keys than tokens, where it lets the
+last token see everything. The fourth output is the scores before the softmax.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,94 +16,71 @@ import onnx_ir as ir
 
 from rewriter.facts import static_dims
 from rewriter.rule import lowers
-from rewriter.rules.parts import attention, masks, positions
+from rewriter.rules.parts import attention, multi_head
 from rewriter.site import Site
 from rewriter.tape import Tape
+
+_PACKED = (
+    "query, key and value packed into one another are not handled: ONNX Runtime's CPU kernel, "
+    "which a replacement is compared with, does not compute them"
+)
+
+
+@lowers("com.microsoft::MultiHeadAttention", emits=multi_head.EMITS, opset=16)
+def attention_of_heads(op: Tape, site: Site) -> Sequence[ir.Value]:
+    """Softmax(scale·q·kᵀ + attention_bias + hidden)·v."""
+    multi_head.one_beam(site)
+    query, key, value = _heads(op, site, site.integer("num_heads"))
+    rows = _rows(op, site, key, value)
+    causal = bool(site.integer("unidirectional"))
+    tokens, new = static_dims(query)[2], static_dims(key)[2]
+    site.require(
+        not causal or tokens == new,
+        f"unidirectional=1 over {new} new keys of {tokens} tokens: ONNX Runtime masks no row right",
+    )
+    seen = multi_head.read_seen(op, site, "key_padding_mask", query, rows)
+    added = multi_head.hidden(op, site, query, rows, seen, causal=causal)
+    y, scores = multi_head.mixed(op, site, query, rows, added)
+    if site.wants("qk"):
+        multi_head.of_known_length(site, rows)
+        if causal:
+            op.note("qk has about -3e4 for later keys where ONNX Runtime has the lowest float")
+    return y, *rows.caches, scores
 
 
 def _heads(op: Tape, site: Site, heads: int) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Query (B, H, S, D), key (B, H, L, D) and value (B, H, L, Dv); the last two may be so."""
     query, key, value = (site.optional(name) for name in ("query", "key", "value"))
-    packed = "query, key and value packed into one another are not handled"
     if query is None or key is None or value is None:
-        site.refuse(packed)
+        site.refuse(_PACKED)
     found = [query, key, value]
     shapes = [site.shape(x, name) for x, name in zip(found, ("query", "key", "value"), strict=True)]
     ranks = tuple(map(len, shapes))
-    site.require(ranks in {(3, 3, 3), (3, 4, 4)}, packed)
+    site.require(ranks in {(3, 3, 3), (3, 4, 4)}, _PACKED)
     bias = site.optional("bias")
     if bias is not None:
-        site.require(ranks == (3, 3, 3), "bias with key and value split into heads is not legal")
-        widths = op.const(np.array([shape[2] for shape in shapes], np.int64), name="widths")
+        sizes = [shape[2] if len(shape) == 3 else shape[1] * shape[3] for shape in shapes]
+        widths = op.const(np.array(sizes, np.int64), name="widths")
         parts = op.emit("Split", (bias, widths), {"axis": 0}, outputs=3)
-        found = [op.Add(x, part) for x, part in zip(found, parts, strict=True)]
+        found = [
+            op.Add(x, part) if len(shape) == 3 else x
+            for x, part, shape in zip(found, parts, shapes, strict=True)
+        ]
     query, key, value = (
         x if len(static_dims(x)) == 4 else attention.to_heads(op, x, heads) for x in found
     )
     return query, key, value
 
 
-def _after_past(op: Tape, site: Site, name: str, new: ir.Value) -> ir.Value:
-    past = site.optional(name)
-    if past is None or site.shape(past, name)[2] == 0:
-        return new
-    return op.Concat(past, new, axis=2)
-
-
-def _unpadded(op: Tape, site: Site, batch: int, tokens: int, keys: int) -> ir.Value | None:
-    """Keys (B, 1, 1 or S, T) that ``key_padding_mask`` leaves to be seen."""
-    mask = site.optional("key_padding_mask")
-    if mask is None:
-        return None
-    shape = site.shape(mask, "key_padding_mask")
-    blocks = {(batch,): 1, (batch, keys): keys, (batch, tokens, keys): keys}
-    site.require(shape in blocks, f"key_padding_mask {shape} is not handled")
-    block = (batch, 1, tokens if len(shape) == 3 else 1, blocks[shape])
-    spread = op.Reshape(mask, op.const(np.array(block, np.int64), name="mask_shape"))
-    if len(shape) > 1:
-        return op.Greater(spread, op.const(np.int32(0), name="padding"))
-    key = op.const(np.arange(keys, dtype=np.int32)[None, None, None], name="keys")
-    return op.Less(key, spread)
-
-
-def _hidden(op: Tape, site: Site, query: ir.Value, key: ir.Value) -> ir.Value | None:
-    """What is added to scores (B, H, S, T) for the keys that are hidden; 0 for the others.
-
-    Padding adds ``mask_filter_value``, so that a row of nothing but padding is the softmax of its
-    scores; ``unidirectional`` sets the lowest float, of which nothing is left even there.
-    """
-    batch, _, tokens, _ = static_dims(query)
-    keys, dtype = static_dims(key)[2], query.dtype
-    assert dtype is not None
-    number = site.number("mask_filter_value", -10000.0)
-    added = op.const(np.float32(0), dtype, name="seen")
-    unpadded = _unpadded(op, site, batch, tokens, keys)
-    if unpadded is not None:
-        added = op.Where(unpadded, added, op.const(np.float32(number), dtype, name="padding"))
-    if not site.integer("unidirectional"):
-        return added if unpadded is not None else None
-    lowest = max(min(masks.FLOOR, number + 2 * positions.MASKED), float(dtype.min))
-    where = op.const(np.arange(keys - tokens, keys, dtype=np.int32)[None], name="positions")
-    causal = positions.visible(op, where, keys, -1, 0)
-    return op.Where(causal, added, op.const(lowest, dtype, name="later"))
-
-
-@lowers(
-    "com.microsoft::MultiHeadAttention",
-    emits=(
-        "Add", "Concat", "Greater", "Less", "LessOrEqual", "MatMul", "Mul", "Reshape",
-        "Softmax", "Split", "Transpose", "Unsqueeze", "Where",
-    ),
-    opset=16,
-)  # fmt: skip
-def attention_of_heads(op: Tape, site: Site) -> Sequence[ir.Value]:
-    """Softmax(scale·q·kᵀ + attention_bias + hidden)·v."""
-    query, key, value = _heads(op, site, site.integer("num_heads"))
-    scale = site.number("scale", 0.0) or 1 / math.sqrt(static_dims(query)[3])
-    keys = _after_past(op, site, "past_key", key)
-    values = _after_past(op, site, "past_value", value)
-    scores = attention.scores(op, query, keys, scale)
-    for added in (_hidden(op, site, query, keys), site.optional("attention_bias")):
-        scores = scores if added is None else op.Add(scores, added)
-    mixed = op.MatMul(op.Softmax(scores, axis=-1), values)
-    return attention.from_heads(op, mixed), keys, values
+def _rows(op: Tape, site: Site, key: ir.Value, value: ir.Value) -> multi_head.Rows:
+    """All keys and values; ``past_sequence_length`` says that the past is a buffer."""
+    past = multi_head.read_past(site, (key, value))
+    start = site.optional("past_sequence_length")
+    if past is None:
+        return multi_head.new_rows(key, value)
+    if start is None:
+        return multi_head.after_past(op, past, (key, value))
+    split = len(site.shape(site.input("key"), "key")) == 4
+    site.require(not split, "past_sequence_length with key and value split into heads")
+    total = multi_head.known_total(site, "key_padding_mask")
+    return multi_head.in_buffer(op, site, past, (key, value), start, total)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts import skips
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -18,10 +19,7 @@ from rewriter.tape import Tape
 @lowers("com.microsoft::SkipLayerNormalization", emits=("Add", "LayerNormalization"), opset=17)
 def add_and_layer_norm(op: Tape, site: Site) -> Sequence[ir.Value | None]:
     """S = Add(Add(input, skip), bias); LayerNormalization(s, gamma, beta), s."""
-    total = op.Add(site.input("input"), site.input("skip"))
-    bias = site.optional("bias")
-    if bias is not None:
-        total = op.Add(total, bias)
+    total = skips.with_skip(op, site)
     more = site.wants("mean") or site.wants("inv_std_var")
     norm = op.emit(
         "LayerNormalization",

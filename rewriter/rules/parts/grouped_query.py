@@ -7,14 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.rules.parts import attention, masks, rope, softmax
+from rewriter.facts import constant, dims_of
+from rewriter.rules.parts import attention, masks, positions, rope, softmax
 from rewriter.site import Site
 from rewriter.tape import Tape
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Static sizes of a node; letters as in :mod:`rewriter.rules.parts`."""
+    """Static sizes of a node; letters as in :mod:`rewriter.rules.parts`.
+
+    ``total`` is an upper bound where ``total_sequence_length`` is given at run time: the cache is
+    a buffer then, and whether anything precedes the tokens is known with it.
+    """
 
     batch: int
     tokens: int
@@ -24,6 +29,8 @@ class Sizes:
     capacity: int
     total: int
     window: int
+    runtime: bool = False
+    ragged: bool = False
 
     @property
     def groups(self) -> int:
@@ -33,7 +40,7 @@ class Sizes:
     @property
     def first_prompt(self) -> bool:
         """Nothing precedes the tokens."""
-        return self.tokens == self.total
+        return self.tokens == self.total and not self.runtime and not self.ragged
 
     @property
     def present(self) -> int:
@@ -51,11 +58,96 @@ def read_sizes(site: Site) -> Sizes:
     size = query[2] // (heads + 2 * kv_heads if packed else heads)
     past = site.optional("past_key")
     capacity = site.shape(past, "past_key")[2] if past is not None else 0
-    total = site.constant(site.input("total_sequence_length"), "total_sequence_length")
     window = site.integer("local_window_size")
     site.require(window != 0, "local_window_size=0 sees no key")
-    most = int(total.reshape(-1)[0])
-    return Sizes(query[0], query[1], heads, kv_heads, size, capacity, most, window)
+    total = _total(site, query[1], capacity)
+    ragged = site.optional("query_seqlens") is not None
+    site.require(
+        not ragged or past is not None, "query_seqlens without past_key and past_value is not legal"
+    )
+    sizes = Sizes(
+        query[0], query[1], heads, kv_heads, size, capacity, total or capacity, window,
+        total is None, ragged,
+    )  # fmt: skip
+    several = sizes.batch > 1 and sizes.tokens > 1 and past is not None
+    site.require(
+        not several or ragged or sizes.first_prompt,
+        f"{sizes.tokens} tokens of {sizes.batch} sequences behind a past need query_seqlens",
+    )
+    return sizes
+
+
+def _total(site: Site, tokens: int, capacity: int) -> int | None:
+    """``total_sequence_length`` if a constant or a shape says it; else it is up to the capacity."""
+    given = site.input("total_sequence_length")
+    stored = constant(given)
+    if stored is not None:
+        return int(stored.numpy().reshape(-1)[0])
+    if site.optional("past_key") is None:
+        return tokens
+    bias = site.optional("attention_bias")
+    if bias is not None:
+        return site.shape(bias, "attention_bias")[-1]
+    present = site.node.outputs[1] if len(site.node.outputs) > 1 else None
+    rows = None if present is None else (dims_of(present) or (None,) * 3)[2]
+    if rows is not None and rows > capacity:
+        return rows
+    site.require(rows == capacity, "total_sequence_length is not a constant")
+    return None
+
+
+def refuse_unhandled(site: Site) -> None:
+    """Refuse by name what ONNX Runtime's CPU kernel, the oracle, refuses; and quantized caches."""
+    for name in ("q_norm_weight", "k_norm_weight"):
+        given = site.optional(name)
+        site.require(
+            given is None,
+            f"{name} is not handled: ONNX Runtime's CPU kernel has no norm of query and key, so no "
+            "replacement could be compared with it; normalize them before the node",
+        )
+    site.ignore("q_norm_epsilon", "k_norm_epsilon", "qk_norm_epsilon")  # of those norms
+    for name in ("k_quant_type", "v_quant_type"):
+        kind = site.attribute(name)
+        site.require(
+            kind == "NONE", f"{name}={kind} is not handled: the cache has to be of the query's type"
+        )
+
+
+def read_positions(op: Tape, site: Site, sizes: Sizes) -> ir.Value:
+    """Positions (B or 1, S) of the new tokens.
+
+    A first prompt starts at 0, everything else ends at ``seqlens_k``; of a chunk that is padded
+    to the right the first ``query_seqlens`` tokens do.
+    """
+    last, count = site.input("seqlens_k"), site.optional("query_seqlens")
+    if sizes.first_prompt:
+        return positions.first_positions(op, sizes.tokens)
+    if count is not None:
+        return _padded_positions(op, last, count, sizes.tokens)
+    behind = positions.next_positions(op, last, sizes.tokens)
+    if not sizes.runtime or sizes.tokens == 1:
+        return behind
+    total = site.input("total_sequence_length")
+
+    def build() -> ir.Value:
+        assert last.dtype is not None
+        first = op.Equal(total, op.const(sizes.tokens, total.dtype, name="tokens"))
+        steps = op.const(np.arange(sizes.tokens)[None], last.dtype, name="positions")
+        return op.Where(first, steps, behind)
+
+    return op.once(("positions", last, total, sizes.tokens), build)
+
+
+def _padded_positions(op: Tape, last: ir.Value, count: ir.Value, tokens: int) -> ir.Value:
+    def build() -> ir.Value:
+        column = op.const(np.array([-1, 1], np.int64), name="column")
+        assert last.dtype is not None
+        same = count if count.dtype == last.dtype else op.Cast(count, to=last.dtype)
+        before = op.Sub(op.Reshape(last, column), op.Reshape(same, column))
+        steps = op.const(np.arange(tokens)[None] + 1, last.dtype, name="steps")
+        return op.Add(before, steps)
+
+    return op.once(("positions", last, count, tokens), build)
 
 
 def read_heads(op: Tape, site: Site, sizes: Sizes) -> tuple[ir.Value, ir.Value, ir.Value]:

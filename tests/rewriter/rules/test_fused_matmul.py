@@ -13,6 +13,7 @@ from capabilities import target
 from rewriter.engine import Engine
 from rewriter.lowering import lower
 from rewriter.rule import registry
+from rewriter.shapes import infer_model
 from tests import htp, ort, toys
 from tests.graphs import Builder
 
@@ -23,10 +24,12 @@ BATCH = toys.target("com.microsoft::FusedMatMul | any | illegal")
 Shape = tuple[int, ...]
 
 
-def node(a: Shape, b: Shape, y: Shape, dtype: ir.DataType = F32, **more: Any) -> ir.Model:
+def node(
+    a: Shape, b: Shape, y: Shape, dtype: ir.DataType = F32, *, op: str = "FusedMatMul", **more: Any
+) -> ir.Model:
     graph = Builder()
     inputs = [graph.input(name, dtype, shape) for name, shape in (("a", a), ("b", b))]
-    found = graph.op("com.microsoft::FusedMatMul", *inputs, name="y", **more)
+    found = graph.op(f"com.microsoft::{op}", *inputs, name="y", **more)
     return graph.model([(found, dtype, y)])
 
 
@@ -71,12 +74,43 @@ def test_equals_the_kernel(a: Shape, b: Shape, y: Shape, more: dict[str, Any]) -
 def test_equals_the_kernel_with_rows_before_the_batch(
     a: Shape, b: Shape, y: Shape, more: dict[str, Any]
 ) -> None:
-    """Straight through the engine: onnx-shape-inference 0.4 does not know transBatchA."""
+    for ep in (STANDARD, BATCH):
+        model = node(a, b, y, **more)
+        given = feeds(model)
+        expected = ort.run(model, given)["y"]
+        lower(model, ep)
+        assert not any(n.domain for n in model.graph)
+        assert ort.worst(expected, ort.run(model, given)["y"]) < 2e-6
+
+
+@pytest.mark.parametrize(("a", "b", "y", "more"), PLAIN + BATCHES, ids=str)
+def test_shapes_are_inferred(a: Shape, b: Shape, y: Shape, more: dict[str, Any]) -> None:
+    """What the file declares is taken away first; onnx-shape-inference alone raises an error."""
     model = node(a, b, y, **more)
+    model.graph.outputs[0].shape = None
+    infer_model(model)
+    assert model.graph.outputs[0].shape == ir.Shape(y)
+
+
+def test_symbolic_dims_are_kept() -> None:
+    model = node((2, 5, 3), (5, 3, 4), (5, 2, 4), transBatchA=1)
+    model.graph.inputs[0].shape = ir.Shape(["rows", 5, 3])
+    model.graph.outputs[0].shape = None
+    infer_model(model)
+    assert str(model.graph.outputs[0].shape) == str(ir.Shape([5, "rows", 4]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "y", "more"),
+    [((3, 2), (3, 4), (2, 4), {"transA": 1, "alpha": 0.5}),
+     ((2, 5, 3), (4, 3), (2, 5, 4), {"transB": 1})],
+    ids=str,
+)  # fmt: skip
+def test_the_older_name(a: Shape, b: Shape, y: Shape, more: dict[str, Any]) -> None:
+    model = node(a, b, y, op="TransposeMatMul", **more)
     given = feeds(model)
     expected = ort.run(model, given)["y"]
-    Engine(model, BATCH, registry(), keep_sites=False).run()
-    assert not any(n.domain for n in model.graph)
+    lower(model, STANDARD)
     assert ort.worst(expected, ort.run(model, given)["y"]) < 2e-6
 
 
@@ -96,7 +130,9 @@ def test_refuses_rows_before_a_batch_that_is_not_there() -> None:
 
 
 @htp.needs_qnn
-@pytest.mark.parametrize(("a", "b", "y", "more"), [PLAIN[2], PLAIN[4]], ids=str)
+@pytest.mark.parametrize(
+    ("a", "b", "y", "more"), [PLAIN[2], PLAIN[4], BATCHES[0], BATCHES[4]], ids=str
+)
 def test_placed_whole_on_htp(
     a: Shape, b: Shape, y: Shape, more: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
 from rewriter.rules.parts.positions import MASKED
 from tests import ort
-from tests.grouped_query import F32, I32, Case, feeds, node
+from tests.grouped_query import F32, Case, feeds, node
 
 QNN = target("qnn", "2.7.0")
 
@@ -174,14 +174,17 @@ def _with(case: Case, **more: object) -> ir.Model:
     [
         ({"sliding_window_cache": 1}, "sliding_window_cache=1 without local_window_size"),
         ({"k_quant_type": "PER_TENSOR"}, "k_quant_type=PER_TENSOR is not handled"),
-        ({"causal": 0}, "causal=0 is not handled"),
-        ({"qk_output": 1}, "qk_output=1 is not handled"),
+        ({"v_quant_type": "PER_CHANNEL"}, "v_quant_type=PER_CHANNEL is not handled"),
+        ({"kv_cache_bit_width": 8}, "kv_cache_bit_width=8 is not handled"),
+        ({"causal": 0, "local_window_size": 3}, "causal=0 with local_window_size is not legal"),
+        ({"qk_output": 3}, "qk_output=3 is not defined"),
     ],
 )
 def test_refuses_attributes_by_name(attributes: dict[str, object], reason: str) -> None:
-    model = _with(Case("plain"), **attributes)
+    window = int(str(attributes.get("local_window_size", -1)))
+    more = {name: value for name, value in attributes.items() if name != "local_window_size"}
     with pytest.raises(Stuck, match=reason):
-        lower(model, QNN)
+        lower(_with(Case("plain", window=window), **more), QNN)
 
 
 def test_refuses_a_window_of_nothing() -> None:
@@ -191,7 +194,7 @@ def test_refuses_a_window_of_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("index", "name"),
-    [(12, "k_scale"), (14, "q_norm_weight"), (15, "k_norm_weight"), (16, "query_seqlens")],
+    [(12, "k_scale"), (13, "v_scale"), (14, "q_norm_weight"), (15, "k_norm_weight")],
 )
 def test_refuses_inputs_by_name(index: int, name: str) -> None:
     model = node(Case("plain"))
@@ -201,16 +204,6 @@ def test_refuses_inputs_by_name(index: int, name: str) -> None:
     attention.resize_inputs(index + 1)
     attention.replace_input_with(index, extra)
     with pytest.raises(Stuck, match=f"{name} is not handled"):
-        lower(model, QNN)
-
-
-def test_refuses_a_total_length_known_only_at_run_time() -> None:
-    model = node(Case("plain"))
-    attention = next(n for n in model.graph if n.op_type == "GroupQueryAttention")
-    total = ir.Value(name="n", type=ir.TensorType(I32), shape=ir.Shape(()))
-    model.graph.inputs.append(total)
-    attention.replace_input_with(6, total)
-    with pytest.raises(Stuck, match="total_sequence_length is not a constant"):
         lower(model, QNN)
 
 

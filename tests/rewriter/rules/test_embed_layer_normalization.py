@@ -1,0 +1,180 @@
+"""EmbedLayerNormalization lowered, against ONNX Runtime's kernel, all three outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from capabilities import Target, target
+from rewriter.lowering import Stuck, lower
+from rewriter.parity.sites import check_sites
+from tests import htp, ort
+from tests.graphs import Builder
+
+F32, F16, I32 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32
+STANDARD, QNN = target("onnx-standard"), target("qnn", "2.7.0")
+BATCH, TOKENS, WIDTH = 2, 3, 16
+ROWS = {"word_embedding": 11, "position_embedding": 8, "segment_embedding": 2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node, and what it is given."""
+
+    name: str
+    segments: bool = True
+    mask: bool = False
+    positions: int = 0
+    outputs: tuple[str, ...] = ("y", "mask_index")
+    epsilon: float | None = None
+    kind: int | None = None
+    dtype: ir.DataType = F32
+
+
+def node(case: Case) -> ir.Model:
+    b = Builder()
+    kind, ids = case.dtype.numpy(), (BATCH, TOKENS)
+    tables = {
+        name: b.const(name, b.rng.standard_normal((rows, WIDTH)).astype(kind))
+        for name, rows in ROWS.items()
+    }
+    gamma, beta = (b.const(n, b.rng.standard_normal(WIDTH).astype(kind)) for n in ("g", "b"))
+    inputs: list[ir.Value | None] = [
+        b.input("input_ids", I32, ids),
+        b.input("segment_ids", I32, ids) if case.segments else None,
+        tables["word_embedding"],
+        tables["position_embedding"],
+        tables["segment_embedding"] if case.segments else None,
+        gamma,
+        beta,
+        b.input("mask", I32, ids) if case.mask else None,
+        b.input("position_ids", I32, (case.positions, TOKENS)) if case.positions else None,
+    ]
+    said: dict[str, Any] = {"epsilon": case.epsilon, "mask_index_type": case.kind}
+    found = b.node(
+        "com.microsoft::EmbedLayerNormalization",
+        inputs,
+        case.outputs,
+        **{k: v for k, v in said.items() if v is not None},
+    )
+    full = (BATCH, TOKENS, WIDTH)
+    described = zip(found, (case.dtype, I32, case.dtype), (full, (BATCH,), full), strict=False)
+    return b.model([o for o in described if o[0].name])
+
+
+def feeds(case: Case) -> ort.Arrays:
+    rng = np.random.default_rng(1)
+
+    def integers(limit: int, shape: tuple[int, ...] = (BATCH, TOKENS)) -> np.ndarray:
+        return rng.integers(0, limit, shape).astype(np.int32)
+
+    return {
+        "input_ids": integers(ROWS["word_embedding"]),
+        "segment_ids": integers(2),
+        "mask": np.array([[1, 1, 0], [2, 1, 3]], np.int32),
+        "position_ids": integers(ROWS["position_embedding"], (case.positions or 1, TOKENS)),
+    }
+
+
+ALL = ("y", "mask_index", "sum")
+CASES = [
+    Case("one output", outputs=("y",), kind=0),
+    Case("no mask"),
+    Case("mask", mask=True),
+    Case("mask, type 1", mask=True, kind=1),
+    Case("mask, type 2", mask=True, kind=2, outputs=ALL),
+    Case("sum alone", outputs=("y", "", "sum")),
+    Case("no segments", segments=False, mask=True),
+    Case("positions", positions=BATCH, mask=True),
+    Case("positions for all", positions=1, mask=True),
+    Case("epsilon", epsilon=0.5, mask=True),
+    Case("all", mask=True, positions=BATCH, outputs=ALL),
+]
+
+
+def _compared(name: str, reference: np.ndarray, found: np.ndarray) -> None:
+    if reference.dtype == np.int32:
+        assert found.dtype == np.int32
+        assert np.array_equal(reference, found)
+    else:
+        assert ort.worst(reference, found) < 2e-6, name
+
+
+@pytest.mark.parametrize("ep", [STANDARD, QNN], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_equals_the_kernel(case: Case, ep: Target) -> None:
+    model = node(case)
+    given = feeds(case)
+    expected = ort.run(model, given)
+    lower(model, ep)
+    assert not any(n.domain for n in model.graph)
+    actual = ort.run(model, given)
+    assert list(actual) == [name for name in case.outputs if name]
+    for name, reference in expected.items():
+        _compared(name, reference, actual[name])
+
+
+@pytest.mark.parametrize("case", CASES[6:10], ids=lambda case: case.name)
+def test_each_input_and_attribute_changes_the_result(case: Case) -> None:
+    model, plain = node(case), node(CASES[2])
+    given = feeds(case)
+    lower(model, QNN)
+    lower(plain, QNN)
+    assert ort.worst(ort.run(plain, given)["y"], ort.run(model, given)["y"]) > 1e-3
+
+
+def test_half_precision() -> None:
+    half = node(Case("half", mask=True, dtype=F16))
+    wide = node(Case("wide", mask=True))
+    for name, value in half.graph.initializers.items():
+        stored = value.const_value
+        assert stored is not None
+        wide.graph.initializers[name].const_value = ir.tensor(
+            stored.numpy().astype(np.float32), name=name
+        )
+    given = feeds(CASES[0])
+    exact = ort.run(wide, given)["y"]
+    lower(half, QNN)
+    assert ort.worst(exact, ort.run(half, given)["y"].astype(np.float32)) < 4e-3
+
+
+def test_refuses_positions_that_do_not_fit() -> None:
+    model = node(Case("positions", positions=2))
+    value = next(v for v in model.graph.inputs if v.name == "position_ids")
+    value.shape = ir.Shape((2, 5))
+    with pytest.raises(Stuck, match=r"position_ids \(2, 5\) do not fit ids \(2, 3\)"):
+        lower(model, QNN)
+
+
+def test_refuses_segments_without_their_table() -> None:
+    model = node(CASES[1])
+    model.graph[0].replace_input_with(4, None)
+    with pytest.raises(Stuck, match="have to be given both, or neither"):
+        lower(model, QNN)
+
+
+def test_sites_draw_ids_that_the_tables_have(tmp_path: Path) -> None:
+    for case in (CASES[2], CASES[10]):
+        report = lower(node(case), QNN)
+        parity = check_sites(report.fired, tmp_path, 0)
+        assert all(site.ok for site in parity), parity
+
+
+@htp.needs_qnn
+@pytest.mark.parametrize("case", [CASES[0], CASES[7], CASES[10]], ids=lambda case: case.name)
+def test_placed_whole_on_htp(case: Case, tmp_path: Path) -> None:
+    model = node(case)
+    given = feeds(case)
+    expected = ort.run(model, given)
+    lower(model, QNN)
+    found = htp.run(model, given, tmp_path)
+    for name, reference in expected.items():
+        if reference.dtype == np.int32:
+            assert np.array_equal(reference, found[name])
+        else:
+            assert htp.LEAST < ort.worst(reference, found[name]) < htp.MOST
