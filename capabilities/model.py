@@ -93,6 +93,7 @@ class Target:
         rows: rows that hold at this version, in the table's order.
         overrides: rows of the user; where one holds, the table is not asked.
         static_only: every dim has to be fixed before anything runs.
+        opset: highest version of ai.onnx it takes; ``None`` for the model's own.
         options: provider options assumed.
         extrapolated_from: the measured version whose rows stand in, if this one was not measured.
     """
@@ -102,6 +103,7 @@ class Target:
     rows: tuple[Row, ...]
     overrides: tuple[Row, ...] = ()
     static_only: bool = False
+    opset: int | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     extrapolated_from: str | None = None
     _index: dict[str, tuple[Row, ...]] = field(

@@ -25,11 +25,12 @@ class EP:
     Attributes:
         name: as in ``--ep``.
         about: one line for ``--help`` and lists.
-        measured: versions its rows were measured on, lowest first; empty where versions mean
-            nothing (``onnx-standard``).
+        measured: versions its rows were measured on, lowest first; empty where nothing is
+            measured (``onnx-standard``).
         rows: read when a target is made.
         static_only: every dim has to be fixed before anything runs.
         options: provider options its rows assume.
+        opsets: versions of ai.onnx; for an EP whose version is the highest opset it takes.
     """
 
     name: str
@@ -38,10 +39,13 @@ class EP:
     rows: Callable[[], tuple[Row, ...]]
     static_only: bool = False
     options: Mapping[str, str] = field(default_factory=dict)
+    opsets: range = range(0)
 
 
-def _builtin(name: str, about: str, *measured: str, static_only: bool = False) -> EP:
-    return EP(name, about, measured, lambda: builtin_rows(name), static_only)
+def _builtin(
+    name: str, about: str, *measured: str, static_only: bool = False, opsets: range = range(0)
+) -> EP:
+    return EP(name, about, measured, lambda: builtin_rows(name), static_only, opsets=opsets)
 
 
 _EPS: dict[str, EP] = {
@@ -64,7 +68,11 @@ _EPS: dict[str, EP] = {
             "1.8.1",
         ),
         _builtin("ort-cpu", "ONNX Runtime's own CPU kernels", "1.27.0", "1.32.0"),
-        _builtin("onnx-standard", "any runtime that implements ai.onnx and nothing else"),
+        _builtin(
+            "onnx-standard",
+            "any runtime that implements ai.onnx and nothing else",
+            opsets=range(13, 29),  # to that of onnx 1.23
+        ),
         _builtin("portable", "what frontends may emit"),
     )
 }
@@ -100,6 +108,7 @@ def target(
     Args:
         ep: name of the EP, or ``EP@VERSION``.
         version: newest measured if not given; ``2.7`` means the newest measured of that series.
+            Of ``onnx-standard``, the highest opset of the result; the model's own if not given.
         options: provider options the session will get.
         rows: files of rows that win over the table.
         legal: ``OP`` or ``OP[form]`` that the user knows to run.
@@ -122,6 +131,7 @@ def target(
         rows=tuple(r for r in found.rows() if not number or number in r.versions),
         overrides=tuple(overrides),
         static_only=found.static_only,
+        opset=int(chosen) if found.opsets and chosen else None,
         options={**found.options, **(options or {})},
         extrapolated_from=stand_in,
     )
@@ -137,6 +147,8 @@ def _find(name: str) -> EP:
 
 def _version(ep: EP, wanted: str | None) -> tuple[str, str | None]:
     """The version to name, and the measured one that stands in for it if it is another."""
+    if ep.opsets and wanted:
+        return _opset(ep, wanted), None
     if not ep.measured:
         if wanted:
             raise UnknownTarget(f"{ep.name} has no versions; write --ep {ep.name}")
@@ -158,6 +170,15 @@ def _version(ep: EP, wanted: str | None) -> tuple[str, str | None]:
     if not lower or not _plausible(asked, list(measured)):
         raise UnknownTarget(f"there is no {ep.name} {wanted}; {exists}")
     return wanted, measured[max(lower)]
+
+
+def _opset(ep: EP, wanted: str) -> str:
+    if wanted not in {str(opset) for opset in ep.opsets}:
+        raise UnknownTarget(
+            f"the version of {ep.name} is an opset from {ep.opsets[0]} to {ep.opsets[-1]}, "
+            f"not {wanted}"
+        )
+    return wanted
 
 
 def _plausible(asked: Version, measured: list[Version]) -> bool:

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
-from capabilities import Judgement, Row, Target, Verdict
+from capabilities import Facts, Judgement, Row, Target, Verdict
 from rewriter.attempt import RuleError, attempt
 from rewriter.commit import Commit
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of, op_of, opset_of
 from rewriter.matching import Match, find
-from rewriter.opsets import NotRaisable, raised
+from rewriter.opsets import NotRaisable, ir_version_of, lower_imports, moves, raised
 from rewriter.record import Fired, Refused, Report, StuckNode, count_ops
 from rewriter.rule import Registry, Rule
 from rewriter.site import Refusal
@@ -51,6 +51,7 @@ class Engine:
         self.model = model
         self.target = target
         self.report = Report(target)
+        self._opset = opset_of("", model.opset_imports)
         self._rules = rules
         self._disabled = disabled
         self._keep_sites = keep_sites
@@ -69,7 +70,8 @@ class Engine:
             self._fuse(graph)
         for graph in self._graphs():
             self._lower(graph)
-        self._tidy()
+        lowered = self._lower_opset()
+        self._tidy(changed=lowered or bool(self.report.fired))
         self.report.notes += [
             f"doubt: {row.op} [{row.form}] x {count}: {row.why} ({', '.join(row.evidence)}); "
             "measured otherwise, and kept"
@@ -92,8 +94,11 @@ class Engine:
         own = dict(graph.opset_imports) if isinstance(graph, ir.Function) else {}
         return {**self.model.opset_imports, **own}
 
+    def _facts(self, node: ir.Node, imports: dict[str, int]) -> Facts:
+        return facts_of(node, imports, self.target)
+
     def _judge(self, node: ir.Node, imports: dict[str, int]) -> Judgement:
-        return self.target.judge(facts_of(node, imports, self.target.options))
+        return self.target.judge(self._facts(node, imports))
 
     # -- phases ----------------------------------------------------------------------------------
 
@@ -110,10 +115,12 @@ class Engine:
                     for matched in match.nodes:
                         self._left[matched].append(Refused(rule.name, reason))
 
-    def _unwanted(self, match: Match, commit: Commit, imports: dict[str, int]) -> str:
+    def _unwanted(self, rule: Rule, match: Match, commit: Commit, imports: dict[str, int]) -> str:
         """Why a fusion stays away: the pattern can stay, and what it builds could not."""
         if any(self._judge(node, imports).verdict in _BAD for node in match.nodes):
             return ""
+        if rule.needed:
+            return "the pattern is legal here"
         for node in commit.built:
             judgement = self._judge(node, imports)
             if judgement.verdict is not Verdict.LEGAL:
@@ -149,7 +156,7 @@ class Engine:
     ) -> Sequence[ir.Node]:
         """Replace a form that others report as bad, where that is free; else only say so."""
         doubt = judgement.doubts[0]
-        facts = facts_of(node, self._imports(graph), self.target.options)
+        facts = self._facts(node, self._imports(graph))
         for rule in self._rules.lowering(op_of(node)):
             if rule.free and rule.name not in self._disabled and rule.form.holds(facts):
                 built = self._attempt(rule, node, str(doubt.form), graph)
@@ -163,7 +170,7 @@ class Engine:
     ) -> Sequence[ir.Node]:
         """Nodes that took the place of an illegal one; none if it is stuck, with the reasons."""
         refusals = self._left.pop(node, [])
-        facts = facts_of(node, self._imports(graph), self.target.options)
+        facts = self._facts(node, self._imports(graph))
         for rule in self._rules.lowering(op_of(node)):
             if rule.name in self._disabled:
                 refusals.append(Refused(rule.name, "disabled by you"))
@@ -203,7 +210,9 @@ class Engine:
         except (Refusal, NotRaisable) as reason:
             return str(reason)
         unwanted = (
-            self._unwanted(match, commit, imports) if match else self._idle(node, commit, imports)
+            self._unwanted(rule, match, commit, imports)
+            if match
+            else self._idle(node, commit, imports)
         )
         if unwanted:
             commit.discard()
@@ -219,7 +228,13 @@ class Engine:
         """Imports at which the rule's ops exist; a function's are never raised."""
         imports = self._imports(graph)
         nodes = list(graph) if isinstance(graph, ir.Function) else self._nodes()
-        opset = raised(nodes, imports.get("", 1), rule.opset)
+        own = imports.get("", 1)
+        units = (
+            (node.name or "", facts_of(node, imports))
+            for node in nodes
+            if moves(op_of(node), own, rule.opset)
+        )
+        opset = raised(units, own, rule.opset)
         if isinstance(graph, ir.Function) and opset != imports.get("", 1):
             raise NotRaisable(
                 f"needs opset {rule.opset}, and the function {graph.name} has {imports.get('', 1)}"
@@ -235,16 +250,31 @@ class Engine:
             rule.name, op_of(node), node.name or "", form, signature, before, after, rule.tolerance
         )
 
-    def _tidy(self) -> None:
+    def _tidy(self, *, changed: bool) -> None:
         """Sort, and drop what nothing uses any more; graph inputs and outputs stay."""
         from onnx_ir.passes import common
 
         for graph in self._graphs():
             graph.sort()
-        if self.report.fired:
+        if changed:
             common.RemoveUnusedNodesPass()(self.model)
             common.RemoveUnusedFunctionsPass()(self.model)  # type: ignore[no-untyped-call]
             common.RemoveUnusedOpsetsPass()(self.model)
+
+    def _lower_opset(self) -> bool:
+        """Bring the model down to the opset the target takes, if nothing newer is left."""
+        ceiling = self.target.opset
+        if ceiling is None or self.report.stuck:
+            return False
+        for function in self.model.functions.values():
+            lower_imports(function.opset_imports, function, ceiling)
+        nodes = (node for graph in self.model.graphs() for node in graph)
+        lower_imports(self.model.opset_imports, nodes, ceiling)
+        if self._opset <= ceiling:
+            return False
+        self.model.ir_version = min(self.model.ir_version, ir_version_of(ceiling))
+        self.report.notes.append(f"the opset was lowered from {self._opset} to {ceiling}")
+        return True
 
 
 def _printed(chain: Sequence[tuple[str, str, str]]) -> str:

@@ -132,7 +132,7 @@ def _verdict_of(op: str, on: Target) -> str:
     """What the target says of an op: legal (in some form at least), illegal or unknown."""
     if any(row.op == op and row.verdict is Verdict.LEGAL for row in on.rows):
         return "legal"
-    newest = onnx.defs.onnx_opset_version()
+    newest = on.opset or onnx.defs.onnx_opset_version()
     return str(on.judge(Facts(op, newest, standard=schema_of(op, newest).standard)).verdict)
 
 
@@ -198,7 +198,7 @@ def explain_node(model: ir.Model, name: str, on: Target) -> NodeExplanation:
         hint = f"; near: {', '.join(near)}" if near else ""
         raise BadInput(f"the model has no node '{name}'{hint}")
     node = nodes[name]
-    facts = facts_of(node, dict(model.opset_imports), on.options)
+    facts = facts_of(node, dict(model.opset_imports), on)
     judgement = on.judge(facts)
     report = plan(model, on)
     fired = next((f.rule for f in report.fired if f.node == name), "")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,13 +75,38 @@ def test_an_ep_that_never_was_lists_those_that_are() -> None:
         target("qnm")
 
 
-def test_the_standard_has_no_versions() -> None:
-    assert str(target("onnx-standard")) == "onnx-standard"
-    with pytest.raises(UnknownTarget, match="has no versions"):
-        target("onnx-standard@1.0")
+def test_the_version_of_the_standard_is_the_highest_opset() -> None:
+    made = target("onnx-standard@22")
+    assert (made.version, made.opset, str(made)) == ("22", 22, "onnx-standard@22")
+    assert (target("onnx-standard").version, target("onnx-standard").opset) == ("", None)
+    assert target("qnn").opset is None
 
 
-@pytest.mark.parametrize(("facts", "verdict"), [(PRODUCT, Verdict.LEGAL), (SKIP, Verdict.ILLEGAL)])
+@pytest.mark.parametrize("version", ["1.0", "22.0", "12", "99", "new"])
+def test_an_opset_that_never_was_says_which_there_are(version: str) -> None:
+    with pytest.raises(UnknownTarget, match=f"opset from 13 to [0-9]+, not {version}"):
+        target("onnx-standard", version)
+
+
+def test_onnx_knows_every_opset_of_the_standard() -> None:
+    onnx = pytest.importorskip("onnx")
+    (standard,) = (ep for ep in eps() if ep.name == "onnx-standard")
+    assert standard.opsets[-1] <= onnx.defs.onnx_opset_version()
+
+
+def test_an_ep_without_versions_says_so() -> None:
+    with pytest.raises(UnknownTarget, match="portable has no versions"):
+        target("portable@1")
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        (PRODUCT, Verdict.LEGAL),
+        (SKIP, Verdict.ILLEGAL),
+        (replace(PRODUCT, newer=True), Verdict.ILLEGAL),
+    ],
+)
 def test_the_standard_is_judged_by_the_schema(facts: Facts, verdict: Verdict) -> None:
     assert target("onnx-standard").judge(facts).verdict is verdict
 

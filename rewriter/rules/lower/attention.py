@@ -6,10 +6,11 @@ stands at position p = offset + i, the offset being the rows of the past, or non
 of each sequence, or 0 (onnx #8068); it sees keys p - left_window_size to p + right_window_size,
 none after p if causal, none from nonpad_kv_seqlen on. A row that sees nothing gives 0.
 
-softmax_precision: float16 and float are honoured; double is computed in float, which differs by
-less than the rounding of the result. qk_matmul_output: the scaled product (0), after the softcap
-(1), with the bias (2), the weights (3). With the bias, the score of a hidden key is near MASKED:
-the standard says -inf, ONNX Runtime gives the lowest float, and HTP has neither.
+softmax_precision: what is narrower than float is honoured; double is computed in float, which
+differs by less than the rounding of the result. qk_matmul_output: the scaled product (0), after
+the softcap (1), with the bias (2), the weights (3). With the bias, the score of a hidden key is
+-inf, as in the standard; ONNX Runtime's kernel gives the lowest float. The softmax gets a finite
+bias.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _softmax(op: Tape, site: Site, x: ir.Value) -> ir.Value:
         return op.Softmax(x, axis=-1)
     if wanted == ir.DataType.DOUBLE:
         wanted = ir.DataType.FLOAT
-    allowed = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
+    allowed = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
     site.require(wanted in allowed, f"softmax_precision={asked} ({wanted}) is not handled")
     wide = op.Softmax(x if wanted == own else op.Cast(x, to=wanted), axis=-1)
     return wide if wanted == own else op.Cast(wide, to=own)
@@ -69,8 +70,10 @@ def scaled_products(op: Tape, site: Site) -> Sequence[ir.Value | None]:
         capped = op.Mul(op.Tanh(product), limit)
         raw = op.Mul(product, limit) if wanted == _RAW else product
     biased = capped if bias.added is None else op.Add(capped, bias.added)
+    with_bias = biased
     if wanted == _BIASED and bias.added is not None:
-        op.note("qk_matmul_output has about -1e4 for hidden keys where the standard has -inf")
+        exact = masks.bias(op, mask, sight, found.groups, found.dtype, exact=True)
+        with_bias = op.Add(capped, exact.added)
     weights = _softmax(op, site, biased)
     if bias.alive is not None and wanted == _WEIGHTS:
         weights = op.Mul(weights, bias.alive)
@@ -78,7 +81,7 @@ def scaled_products(op: Tape, site: Site) -> Sequence[ir.Value | None]:
     if bias.alive is not None and wanted != _WEIGHTS:
         y = op.Mul(y, bias.alive)
     y = attention.by_heads(op, y, found.heads)
-    shown = None if wanted is None else (raw, capped, biased, weights)[wanted]
+    shown = None if wanted is None else (raw, capped, with_bias, weights)[wanted]
     return (
         attention.from_heads(op, y) if found.flat else y,
         found.key,

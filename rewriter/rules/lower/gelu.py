@@ -70,4 +70,4 @@ def _times(op: Tape, x: ir.Value, factor: float) -> ir.Value:
 
 
 def _number(op: Tape, like: ir.Value, number: float) -> ir.Value:
-    return op.const(np.float32(number), like.dtype, name="number")
+    return op.const(np.float64(number), like.dtype, name="number")

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from rewriter.facts import dims_of
 from rewriter.rules.parts.attention import sizes, to_heads
-from rewriter.rules.parts.masks import Sight
+from rewriter.rules.parts.sight import Sight
 from rewriter.site import Site
 from rewriter.tape import Tape
 

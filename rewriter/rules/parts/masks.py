@@ -20,63 +20,13 @@ import onnx_ir as ir
 
 from rewriter.facts import constant, static_dims
 from rewriter.rules.parts.attention import in_rows, sizes
-from rewriter.rules.parts.positions import MASKED, hidden, next_positions, visible
+from rewriter.rules.parts.positions import MASKED, hidden
+from rewriter.rules.parts.sight import Sight
 from rewriter.tape import Tape
 
 FLOOR = 3 * MASKED
 """Lowest value of a float mask that stays what it is: below the -1e4 that BERT's exporters write
 for a masked key, which is a number like any other, and finite with a score in fp16."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """Which keys the tokens may see by position: p - left <= key <= p + right, key < nonpad.
-
-    Attributes:
-        tokens: S; token i stands at position p = offset + i.
-        keys: T; key j stands at position j.
-        past: the offset where there is no ``nonpad``.
-        nonpad: valid keys (B) of each sequence; the offset is nonpad - S.
-        left: -1 for no bound.
-        right: -1 for no bound; 0 is causal.
-    """
-
-    tokens: int
-    keys: int
-    past: int = 0
-    nonpad: ir.Value | None = None
-    left: int = -1
-    right: int = -1
-
-    def known(self) -> npt.NDArray[np.bool_] | None:
-        """Who sees what, (B or 1, 1, S, T), unless it depends on lengths given at run time."""
-        lengths = constant(self.nonpad)
-        if self.nonpad is not None and lengths is None:
-            return None
-        seen = np.ones((1, 1, self.tokens, self.keys), np.bool_)
-        key, offset = np.arange(self.keys), np.array(self.past)
-        if lengths is not None:
-            offset = lengths.numpy().reshape(-1, 1, 1, 1) - self.tokens
-            seen = seen & (key < offset + self.tokens)
-        token = offset + np.arange(self.tokens)[:, None]
-        if self.right >= 0:
-            seen = seen & (key <= token + self.right)
-        return seen & (key >= token - self.left) if self.left >= 0 else seen
-
-    def built(self, op: Tape) -> ir.Value | None:
-        """The same as nodes over integers; nothing where every key is seen."""
-        if self.nonpad is None:
-            known = self.past + np.arange(self.tokens, dtype=np.int32)[None, :]
-            where = op.const(known, name="positions")
-        else:
-            where = next_positions(op, self.nonpad, self.tokens, past_end=True)
-        terms = []
-        if self.left >= 0 or self.right >= 0:
-            terms.append(visible(op, where, self.keys, self.left, self.right))
-        if self.nonpad is not None and self.right != 0:  # the causal bound ends at nonpad - 1
-            last = next_positions(op, self.nonpad, 1, past_end=True)
-            terms.append(visible(op, last, self.keys, -1, 0))
-        return op.And(*terms) if len(terms) == 2 else next(iter(terms), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +43,15 @@ class Bias:
     alive: ir.Value | None = None
 
 
-def bias(op: Tape, mask: ir.Value | None, sight: Sight, groups: int, dtype: ir.DataType) -> Bias:
+def bias(
+    op: Tape,
+    mask: ir.Value | None,
+    sight: Sight,
+    groups: int,
+    dtype: ir.DataType,
+    *,
+    exact: bool = False,
+) -> Bias:
     """The bias of a mask (dims that broadcast to (B, Hq, S, up to T)) and of positions.
 
     Keys beyond a mask's last dim are masked; a mask that is that short has fixed dims. What is
@@ -105,26 +63,33 @@ def bias(op: Tape, mask: ir.Value | None, sight: Sight, groups: int, dtype: ir.D
         sight: what positions and lengths hide.
         groups: G.
         dtype: of the scores.
+        exact: as the standard has it, -inf for hidden keys, and nothing said of empty rows.
     """
+    floor = MASKED if mask is None or mask.dtype == ir.DataType.BOOL else FLOOR
+    if exact:
+        floor = -np.inf
 
     def build() -> Bias:
         stored, seen = constant(mask), sight.known()
         if seen is not None and (mask is None or stored is not None):
-            return _known(op, stored, sight, seen, groups, dtype)
-        added = None if mask is None else additive(op, mask, sight.keys, dtype)
-        floor = MASKED if mask is None or mask.dtype == ir.DataType.BOOL else FLOOR
+            return _known(op, stored, sight, seen, groups, dtype, floor)
+        added = None if mask is None else additive(op, mask, sight.keys, dtype, floor)
         shown = None if seen is not None and seen.all() else sight.built(op)
         if shown is not None:
             masked = op.const(np.float32(floor), dtype, name="masked")
-            added = hidden(op, shown, dtype) if added is None else op.Where(shown, added, masked)
+            added = (
+                hidden(op, shown, dtype, floor) if added is None else op.Where(shown, added, masked)
+            )
         assert added is not None
         added = in_rows(op, added, groups, sight.tokens)
+        if exact:
+            return Bias(added)
         axis = op.const(np.array([-1], np.int64), name="keys_axis")
         best = op.ReduceMax(added, axis, keepdims=1)
         alive = op.Greater(best, op.const(np.float32(floor / 2), dtype, name="empty"))
         return Bias(added, op.Cast(alive, to=dtype))
 
-    return op.once(("bias", mask, sight, groups, dtype), build)
+    return op.once(("bias", mask, sight, groups, dtype, exact), build)
 
 
 def _known(
@@ -134,6 +99,7 @@ def _known(
     seen: npt.NDArray[np.bool_],
     groups: int,
     dtype: ir.DataType,
+    floor: float,
 ) -> Bias:
     """The bias of what is constant; a mask is stored anew, a triangle is computed from integers."""
     if seen.all() and stored is None:
@@ -141,16 +107,15 @@ def _known(
     if stored is None:
         shown = sight.built(op)
         assert shown is not None
-        added, alive = hidden(op, shown, dtype), seen.any(axis=-1, keepdims=True)
+        added, alive = hidden(op, shown, dtype, floor), seen.any(axis=-1, keepdims=True)
     else:
-        floor = MASKED if stored.dtype == ir.DataType.BOOL else FLOOR
         array = np.where(seen, _padded(stored, sight.keys, floor), floor)
         if not array.any():
             return Bias()
         added = op.const(array, dtype, name="bias")
         alive = array.max(axis=-1, keepdims=True) > floor / 2
     added = in_rows(op, added, groups, sight.tokens)
-    if alive.all():
+    if alive.all() or np.isneginf(floor):
         return Bias(added)
     rows = op.const(alive, dtype, name="alive")
     return Bias(added, in_rows(op, rows, groups, sight.tokens))
@@ -167,17 +132,29 @@ def _padded(stored: ir.TensorProtocol, keys: int, floor: float) -> npt.NDArray[A
     return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=floor)
 
 
-def additive(op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType) -> ir.Value:
-    """A mask in additive form, at rank 4, as long as the keys."""
+def additive(
+    op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType, floor: float | None = None
+) -> ir.Value:
+    """A mask in additive form, at rank 4, as long as the keys.
+
+    Args:
+        op: the tape.
+        mask: bool or a number to add.
+        keys: T.
+        dtype: of the scores.
+        floor: what hides a key, and the lowest value that stays; MASKED for a bool mask, else
+            FLOOR, if not given.
+    """
     assert mask.shape is not None
     if axes := list(range(4 - len(mask.shape))):
         mask = op.Unsqueeze(mask, op.const(np.array(axes, np.int64), name="axes"))
-    floor = MASKED if mask.dtype == ir.DataType.BOOL else FLOOR
+    floor = floor or (MASKED if mask.dtype == ir.DataType.BOOL else FLOOR)
     if mask.dtype == ir.DataType.BOOL:
-        mask = hidden(op, mask, dtype)
+        mask = hidden(op, mask, dtype, floor)
     else:
         mask = mask if mask.dtype == dtype else op.Cast(mask, to=dtype)
-        mask = op.Max(mask, op.const(np.float32(floor), dtype, name="floor"))
+        if np.isfinite(floor):
+            mask = op.Max(mask, op.const(np.float32(floor), dtype, name="floor"))
     *block, columns = static_dims(mask) if sizes(mask)[3] < keys else sizes(mask)
     if columns == keys:
         return mask

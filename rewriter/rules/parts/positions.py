@@ -67,10 +67,11 @@ def visible(op: Tape, positions: ir.Value, keys: int, left: int, right: int) -> 
     return op.once(("visible", positions, keys, left, right), build)
 
 
-def hidden(op: Tape, seen: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The additive form of a bool mask: 0 where a key is seen, MASKED elsewhere."""
+def hidden(op: Tape, seen: ir.Value, dtype: ir.DataType, masked: float | None = None) -> ir.Value:
+    """The additive form of a bool mask: 0 where a key is seen, ``masked`` (or MASKED) elsewhere."""
     zero = op.const(np.float32(0), dtype, name="zero")
-    return op.Where(seen, zero, op.const(np.float32(MASKED), dtype, name="masked"))
+    floor = MASKED if masked is None else masked
+    return op.Where(seen, zero, op.const(np.float32(floor), dtype, name="masked"))
 
 
 def causal_mask(

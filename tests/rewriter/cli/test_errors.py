@@ -69,7 +69,7 @@ def failure(capsys: Capture, *words: str, code: int = 2) -> str:
         (["--ep", "qnn@9.0"], "--ep qnn@9.0: there is no qnn 9.0; qnn was measured at 2.3.0"),
         (["--ep", "qnn@new"], "--ep qnn@new: 'new' is not a version"),
         (["--ep", "qnn@"], "the version is missing"),
-        (["--ep", "onnx-standard@1"], "has no versions"),
+        (["--ep", "onnx-standard@1"], "is an opset from 13 to"),
         (["--ep", "qnn", "--disable", "nope"], "there is no rule 'nope'; known: "),
         (["--ep", "qnn", "--dim", "nope=1"], "--dim nope: the model has no such dim"),
         (["--ep", "qnn", "--dim", "batch"], "--dim batch: write NAME=VALUE"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from rewriter.lowering import lower
 from tests import htp, ort, toys
 from tests.graphs import Builder
 
-F32, F16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
+F32, F16, F64 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE
 STANDARD, QNN, OLD_QNN = target("onnx-standard"), target("qnn", "2.7.0"), target("qnn", "2.4.0")
 PRIMITIVES = toys.target("Gelu | any | illegal", "Swish | any | illegal")
 
@@ -105,6 +106,16 @@ def test_half_precision(case: Case) -> None:
     exact = ort.run(wide, {"x": given["x"].astype(np.float32)})["y"]
     lower(half, case.ep)
     assert ort.worst(exact, ort.run(half, given)["y"].astype(np.float32)) < 2e-3
+
+
+def test_double_is_computed_in_double() -> None:
+    """By the formula: onnx's reference has constants and Erf in float32, ORT no such Erf."""
+    case = Case("Gelu", PRIMITIVES, (), dtype=F64, attributes=TANH)
+    model, given = node(case), feeds(F64)
+    x = given["x"]
+    expected = x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    lower(model, case.ep)
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 1e-15
 
 
 @htp.needs_qnn

@@ -135,6 +135,25 @@ def test_half_precision(case: Case, ep: Target) -> None:
         assert ort.worst(reference, actual[name].astype(np.float32)) < 2e-3
 
 
+@pytest.mark.parametrize(("stash", "least", "most"), [(10, 1e-5, 3e-3), (11, 0, 2e-7)])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_the_type_of_the_computation_is_honoured(
+    axis: int, stash: int, least: float, most: float
+) -> None:
+    """Of RMSNormalization, by the formula in float64: fp16 shows, and double is the closest."""
+    model = node(Case("stash", "RMSNormalization", axis=axis))
+    model.graph[0].attributes["stash_type"] = ir.AttrInt64("stash_type", stash)
+    given = feeds(model)
+    weight = model.graph.initializers["scale"].const_value
+    assert weight is not None
+    x = given["x"].astype(np.float64)
+    exact = x / np.sqrt((x**2).mean(tuple(range(axis, 3)), keepdims=True) + 1e-5) * weight.numpy()
+    lower(model, NO_NORM)
+    found: Any = ReferenceEvaluator(ir.to_proto(model)).run(None, given)  # ORT has no fp16 mean
+    assert found[0].dtype == np.float32
+    assert least <= ort.worst(exact, found[0]) < most
+
+
 def test_rank_4_is_made_rank_3_where_a_device_was_wrong() -> None:
     """D32: exact on the CPU, with constant shapes."""
     model = node(Case("head norm", "RMSNormalization", (1, 4, 5, 8)))

@@ -123,6 +123,19 @@ def test_equals_the_kernel(case: Case) -> None:
     np.testing.assert_array_equal(actual, expected)
 
 
+@pytest.mark.parametrize("dtype", ["BFLOAT16", "DOUBLE", "BOOL", "INT8", "UINT16", "COMPLEX64"])
+@pytest.mark.parametrize("mode", ["linear", "circular"])
+def test_equals_the_reference_in_types_that_the_kernel_lacks(dtype: str, mode: str) -> None:
+    case = Case("typed", dtype=ir.DataType[dtype], new=2, starts=(3, 5), mode=mode)
+    model, feeds = node(case), inputs(case)
+    feeds["past_cache"] = np.zeros_like(feeds["past_cache"])  # seen in bool too
+    expected = reference(model, feeds)
+    assert "TensorScatter" not in lower(model, STANDARD).ops_after
+    actual = reference(model, feeds)
+    assert actual.dtype == expected.dtype == case.dtype.numpy()
+    np.testing.assert_array_equal(actual, expected)
+
+
 @pytest.mark.parametrize("starts", [(0,) * 5, ()], ids=["slot 0", "no indices"])
 def test_d16_modulo_is_of_the_sequence_alone(starts: tuple[int, ...]) -> None:
     """The report's cache (5, 4, 1) of -1, in which sample 5 must not reach sample 1."""
