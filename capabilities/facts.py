@@ -18,6 +18,8 @@ class Tensor:
         uniform: the one value that all elements of a small constant or a zero point have.
         source: op that produces it; empty for graph inputs and constants.
         boundary: it is an input or an output of the whole graph.
+        outside: its content is written to a file of external data beside the model's; where it
+            was read from does not matter.
     """
 
     dtype: str = ""
@@ -26,6 +28,7 @@ class Tensor:
     uniform: float | None = None
     source: str = ""
     boundary: bool = False
+    outside: bool = False
 
     @property
     def rank(self) -> int | None:
@@ -44,9 +47,13 @@ class Facts:
         inputs: those that are given, by the schema's name, in the node's order.
         outputs: those that exist, by the schema's name.
         standard: the op is in the ONNX standard at this opset.
+        newer: the op, or what this node uses of it, came after the highest opset of ai.onnx that
+            the target takes.
         traits: what is known of the nodes around it, by name: ``of positions`` for a Cos or Sin
-            of integers times constants; ``weight before norm`` for the last Mul of a written-out
-            RMS norm whose first operand is the weight.
+            of integers times constants; ``root last`` for the Mul x · Reciprocal(root of the mean
+            square of x) of a written-out RMS norm; ``minimum beside`` for a MatMulNBits with
+            zero points of 0 that a product of sums of A with a constant is added to; ``zero points
+            padded`` for packed ones of more than a byte per row, the last of which is not full.
         activations: for a weight's DequantizeLinear, the type the consumers' other operand is
             quantized to (``uint16``, ``uint8``, ...), or ``float``; empty elsewhere.
         options: provider options the target is used with.
@@ -58,6 +65,7 @@ class Facts:
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     outputs: Mapping[str, Tensor] = field(default_factory=dict)
     standard: bool = True
+    newer: bool = False
     activations: str = ""
     traits: frozenset[str] = frozenset()
     options: Mapping[str, str] = field(default_factory=dict)

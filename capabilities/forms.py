@@ -100,6 +100,12 @@ def _standard(facts: Facts, _match: re.Match[str]) -> bool:
     return facts.standard
 
 
+@term(r"newer")
+def _newer(facts: Facts, _match: re.Match[str]) -> bool:
+    """It came after the highest opset that the target takes."""
+    return facts.newer
+
+
 @term(r"opset (?P<compare><=|>)? ?(?P<opset>\d+)")
 def _opset(facts: Facts, match: re.Match[str]) -> bool:
     """Version of the op's domain in the model."""
@@ -138,14 +144,18 @@ def _boundary(facts: Facts, match: re.Match[str]) -> bool:
     return found is not None and found.boundary
 
 
-@term(r"some (?P<dtypes>\w+(?:/\w+)*)(?: rank (?P<rank>\d+))?(?P<boundary> at the boundary)?")
+_PLACES = "at the boundary|outside the file"
+
+
+@term(rf"some (?P<dtypes>\w+(?:/\w+)*)(?: rank (?P<rank>\d+))?(?: (?P<place>{_PLACES}))?")
 def _some(facts: Facts, match: re.Match[str]) -> bool:
-    """Any one input or output has that type (and that rank, and is the graph's own)."""
-    rank, dtypes = match["rank"], match["dtypes"].split("/")
+    """Any one input or output has that type (and that rank, and is the graph's own, or stored)."""
+    rank, dtypes, place = match["rank"], match["dtypes"].split("/"), match["place"]
     return any(
         t.dtype in dtypes
         and (rank is None or t.rank == int(rank))
-        and (match["boundary"] is None or t.boundary)
+        and (place != "at the boundary" or t.boundary)
+        and (place != "outside the file" or t.outside)
         for t in _tensors(facts)
     )
 
@@ -218,7 +228,7 @@ def _activations(facts: Facts, match: re.Match[str]) -> bool:
     return facts.activations in match["dtypes"].split("/")
 
 
-@term(r"of positions|weight before norm")
+@term(r"of positions|root last|minimum beside|zero points padded")
 def _trait(facts: Facts, match: re.Match[str]) -> bool:
     """What the nodes around it make of a node (:attr:`Facts.traits`)."""
     return match[0] in facts.traits
@@ -279,6 +289,13 @@ def _same(actual: object, text: str) -> bool:
     if isinstance(actual, int):
         return re.fullmatch(r"-?\d+", text) is not None and actual == int(text)
     return str(actual) == text
+
+
+@term(rf"{_NAME} containing (?P<part>\S+)")
+def _containing(facts: Facts, match: re.Match[str]) -> bool:
+    """A text attribute has some characters in it."""
+    actual = facts.attributes.get(match["name"])
+    return isinstance(actual, str) and match["part"] in actual
 
 
 @term(rf"{_NAME}(?P<compare>=|!=|>=|<=)(?P<values>[^\s&]+)")

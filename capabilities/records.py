@@ -18,7 +18,8 @@ class Record:
     Attributes:
         name: what was run: case, form and dtype joined by ``|``.
         version: of the runtime.
-        verdict: ``HTP``, ``OK`` (placed and right), ``CPU``, ``MIX``, ``*_ERROR``, ``*-WRONG`` ...
+        verdict: ``HTP``, ``OK`` (placed and right), ``CPU``, ``MIX``, ``SPLIT`` (placed, but torn
+            from its neighbours into a partition of its own), ``*_ERROR``, ``*-WRONG`` ...
         max_rel: largest error over the largest reference value, as text; empty if it did not run.
         note: which ops ran where, the runtime's own reason, the error.
     """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
-from capabilities import Facts, Tensor
+from capabilities import Facts, Target, Tensor
+from rewriter.opsets import differs
 from rewriter.schemas import op_name, schema_of
 
 _SMALL = 64
@@ -52,15 +54,13 @@ def attributes_of(node: ir.Node, opset: int) -> dict[str, Any]:
     return {**schema.attributes, **given}
 
 
-def facts_of(
-    node: ir.Node, imports: Mapping[str, int], options: Mapping[str, str] | None = None
-) -> Facts:
+def facts_of(node: ir.Node, imports: Mapping[str, int], target: Target | None = None) -> Facts:
     """Facts of a node in its model.
 
     Args:
         node: the node.
         imports: opset imports of the graph or function the node is in.
-        options: provider options of the target.
+        target: whose options and highest opset count.
     """
     op = op_of(node)
     opset = opset_of(op, imports)
@@ -75,7 +75,7 @@ def facts_of(
         for i, value in enumerate(node.outputs)
         if present(value)
     }
-    return Facts(
+    facts = Facts(
         op=op,
         opset=opset,
         attributes=attributes_of(node, opset),
@@ -84,8 +84,11 @@ def facts_of(
         standard=schema.standard,
         activations=_activations(node) if op == "DequantizeLinear" else "",
         traits=frozenset(name for name, holds in _TRAITS.get(op, ()) if holds(node)),
-        options=options or {},
+        options=target.options if target else {},
     )
+    if target is None or target.opset is None or not schema.standard:
+        return facts
+    return replace(facts, newer=opset > target.opset and differs(facts, target.opset))
 
 
 def dims_of(value: ir.Value) -> tuple[int | None, ...] | None:
@@ -146,27 +149,55 @@ def position_source(node: ir.Node) -> ir.Value | None:
     return found.pop() if found is not None and len(found) == 1 else None
 
 
-def _weight_before_norm(node: ir.Node) -> bool:
-    """Mul(w, x · Reciprocal(Sqrt(ReduceMean(Pow(x, 2)) + epsilon))), as torch.onnx writes it."""
-    weight, normed = node.inputs[:2]
-    producer = normed.producer() if normed is not None else None
-    if constant(weight) is None or producer is None or producer.op_type != "Mul":
+def _root_last(node: ir.Node) -> bool:
+    """Mul(x, Reciprocal(Sqrt(ReduceMean(Pow(x, 2)) + epsilon))), as torch.onnx writes a norm."""
+    above = _above(node.inputs[1], "Reciprocal", "Sqrt", "Add", "ReduceMean", "Pow")
+    return above is not None and above is node.inputs[0]
+
+
+def _minimum_beside(node: ir.Node) -> bool:
+    """MatMulNBits(A, q, s, zeros) - MatMul(ReduceSum(Reshape(A)), minimums)."""
+    points = constant(node.inputs[3]) if len(node.inputs) > 3 else None
+    beside = any(
+        _above(value, "MatMul", "ReduceSum", "Reshape") is node.inputs[0]
+        for consumer in node.outputs[0].consumers()
+        if consumer.op_type in {"Add", "Sub"}
+        for value in consumer.inputs
+    )
+    return beside and points is not None and not points.numpy().any()
+
+
+def _zero_points_padded(node: ir.Node) -> bool:
+    """Packed zero points of a row that take more than a byte and do not fill the last one."""
+    points = node.inputs[3] if len(node.inputs) > 3 else None
+    sizes = {
+        name: node.attributes[name].value for name in ("K", "block_size") if name in node.attributes
+    }
+    if not present(points) or points is None or points.dtype != ir.DataType.UINT8 or len(sizes) < 2:
         return False
-    chain = ["Reciprocal", "Sqrt", "Add", "ReduceMean", "Pow"]
-    above = [v.producer() for v in producer.inputs if v is not None]
-    step = next((n for n in above if n is not None and n.op_type == chain[0]), None)
-    for wanted in chain:
-        if step is None or step.op_type != wanted:
-            return False
-        value = step.inputs[0]
-        step = value.producer() if value is not None else None
-    return True
+    given = node.attributes.get("bits")
+    bits = -(-sizes["K"] // sizes["block_size"]) * (4 if given is None else given.as_int())
+    return bool(bits > 8 and bits % 8)
+
+
+def _above(value: ir.Value | None, *ops: str) -> ir.Value | None:
+    """The first input of a chain of ops, the last one first, that a value comes from."""
+    for op in ops:
+        producer = value.producer() if value is not None else None
+        if producer is None or producer.op_type != op:
+            return None
+        value = producer.inputs[0]
+    return value
 
 
 _TRAITS: dict[str, tuple[tuple[str, Callable[[ir.Node], bool]], ...]] = {
     "Cos": (("of positions", lambda node: position_source(node) is not None),),
     "Sin": (("of positions", lambda node: position_source(node) is not None),),
-    "Mul": (("weight before norm", _weight_before_norm),),
+    "Mul": (("root last", _root_last),),
+    "com.microsoft::MatMulNBits": (
+        ("minimum beside", _minimum_beside),
+        ("zero points padded", _zero_points_padded),
+    ),
 }
 
 

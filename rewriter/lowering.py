@@ -11,6 +11,7 @@ from rewriter.engine import Engine
 from rewriter.errors import BadInput, RewriteError
 from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.passes.present_shapes import correct_present_shapes
+from rewriter.passes.store_inside import StoreInside
 from rewriter.record import Report
 from rewriter.rule import Registry, registry
 
@@ -105,7 +106,10 @@ def _run(
     interface = _interface(model)
     engine = Engine(model, target, rules, disabled=disabled, keep_sites=keep_sites)
     report = engine.run()
-    report.notes = notes + report.notes
+    inside = StoreInside(target)
+    inside(model)
+    report.ops_after.update({"Constant": inside.count} if inside.count else {})
+    report.notes = notes + report.notes + inside.notes
     after = _interface(model)
     if after != interface:
         raise RewriteError(f"inputs and outputs changed from {interface} to {after}")
@@ -120,5 +124,6 @@ def _interface(model: ir.Model) -> Interface:
 
 def _restore(model: ir.Model, before: ir.Model) -> None:
     model.graph = before.graph
+    model.ir_version = before.ir_version
     model.functions.clear()
     model.functions.update(before.functions)

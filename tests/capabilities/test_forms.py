@@ -22,6 +22,7 @@ MATMUL = Facts(
     standard=False,
     options={"op_affinity": "a.json", "soc_model": "60"},
 )
+STORED = replace(MATMUL, inputs={"B": Tensor("uint8", (64, 4, 16), const=True, outside=True)})
 NORM = Facts(
     op="LayerNormalization",
     attributes={"axis": -1, "scale": None},
@@ -61,6 +62,8 @@ def heads(q: int, k: int) -> Facts:
         (NORM, "standard", True),
         (MATMUL, "standard", False),
         (MATMUL, "not standard", True),
+        (NORM, "newer", False),
+        (replace(NORM, newer=True), "newer", True),
         (MATMUL, "opset 1", True),
         (MATMUL, "opset <= 1", True),
         (MATMUL, "opset > 1", False),
@@ -69,6 +72,11 @@ def heads(q: int, k: int) -> Facts:
         (replace(MATMUL, outputs={"Y": Tensor("float", None)}), "dynamic", True),
         (MATMUL, "empty", False),
         (replace(MATMUL, inputs={"A": Tensor("float", (1, 0, 4))}), "empty", True),
+        (STORED, "some uint8/int4 outside the file", True),
+        (STORED, "some float16 outside the file", False),
+        (MATMUL, "some uint8 outside the file", False),
+        (replace(NORM, traits=frozenset({"root last"})), "root last", True),
+        (NORM, "root last", False),
         (MATMUL, "zero_points given", True),
         (MATMUL, "zero_points absent", False),
         (MATMUL, "bias given", False),

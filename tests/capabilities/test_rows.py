@@ -46,7 +46,8 @@ def says(measured: str) -> str:
     """What a measured verdict means for the table.
 
     Placed whole and right is legal; claimed with other numbers is wrong; all else, a session that
-    is not created and a process that dies included, means that the unit does not run there.
+    is not created, a process that dies and a partition that splits included, means that the unit
+    does not run there.
     """
     assert "NOREF" not in measured, "without a reference nothing is known of the numbers"
     placed, _, flaw = measured.partition("-")

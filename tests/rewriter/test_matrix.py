@@ -26,9 +26,11 @@ PORTABLE = [
     "com.microsoft::GatherBlockQuantized",
     "com.microsoft::GroupQueryAttention",
     "com.microsoft::MatMulNBits",
+    "com.microsoft::MoE",
+    "com.microsoft::QMoE",
     "com.microsoft::SkipSimplifiedLayerNormalization",
 ]
-"""Ops that frontends and exporters write (design: the portable graph), QMoE still to come."""
+"""Ops that frontends and exporters write (design: the portable graph)."""
 
 
 def test_the_page_equals_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,9 @@
 """Mul with its operands the other way round, where an EP minds their order.
 
-HTP fails to finalize w · n for a written-out RMS norm n and takes n · w (lowering.md, trap 3).
-Where the norm can be raised to one op, the fusion has done so before.
+HTP takes x · Reciprocal(root of the mean square) and a product with constants behind it for a norm
+of its own. It then computes 0 unless those constants are one row of the last axis, and fails to
+finalize where they come first (lowering.md, trap 3). Reciprocal · x is no such pattern, and right
+with any constants. Where the norm can be raised to one op, the fusion has done so before.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from rewriter.site import Site
 from rewriter.tape import Tape
 
 
-@lowers("Mul", emits=("Mul",), form="weight before norm", opset=7)
-def weight_last(op: Tape, site: Site) -> ir.Value:
-    """The product n · w for w · n."""
+@lowers("Mul", emits=("Mul",), form="root last", opset=7)
+def root_first(op: Tape, site: Site) -> ir.Value:
+    """The product r · x for x · r."""
     return op.Mul(site.input("B"), site.input("A"))

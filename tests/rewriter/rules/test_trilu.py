@@ -11,7 +11,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from capabilities import target
-from rewriter.lowering import Stuck, lower
+from rewriter.lowering import lower
 from tests import htp, ort
 from tests.graphs import Builder
 
@@ -66,19 +66,29 @@ def test_no_mask_as_large_as_x_is_stored() -> None:
     assert stored < 2 * 512 * 4 + 16
 
 
-def test_refuses_a_diagonal_known_only_at_run_time() -> None:
-    model = node(k=1)
+def run_time(dtype: ir.DataType) -> ir.Model:
+    """A diagonal that is known only at run time."""
+    model = node(dtype, k=1)
     value = model.graph.initializers.pop("k")
     value.const_value = None
     model.graph.inputs.append(value)
-    with pytest.raises(Stuck, match="k is not a constant"):
-        lower(model, QNN)
+    return model
+
+
+@pytest.mark.parametrize("k", [0, 2, -1, 9, -9])
+def test_a_diagonal_known_only_at_run_time(k: int) -> None:
+    model, given = run_time(F32), {**feeds(F32), "k": np.array(k, np.int64)}
+    expected = ort.run(model, given)["y"]
+    lower(model, QNN)
+    assert np.array_equal(expected, ort.run(model, given)["y"])
 
 
 @htp.needs_qnn
 @pytest.mark.parametrize("dtype", [F32, I64], ids=str)
-def test_placed_whole_on_htp(dtype: ir.DataType, tmp_path: Path) -> None:
-    model, given = node(dtype, 1), feeds(dtype)
+@pytest.mark.parametrize("moved", [False, True])
+def test_placed_whole_on_htp(dtype: ir.DataType, moved: bool, tmp_path: Path) -> None:
+    model = run_time(dtype) if moved else node(dtype, 1)
+    given = {**feeds(dtype), "k": np.array(1, np.int64)}
     expected = ort.run(model, given)
     lower(model, QNN)
     htp.check(model, given, expected, tmp_path, least=0)
