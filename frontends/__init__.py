@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from frontends.gguf.requantize import Kind
-    from rewriter.source import Source
+    from rewriter.source import Companions, Source
 
 __all__ = ["model_file", "open_source", "read"]
 
@@ -108,7 +108,9 @@ def _known() -> str:
     return ", ".join(sorted(_FORMATS))
 
 
-def _beside(path: Path) -> dict[str, Path | bytes]:
+def _beside(path: Path, _: Path | None) -> Companions:
     """Tokenizer and configuration files that lie beside a model."""
+    from rewriter.source import Companions
+
     files = sorted(p for p in path.parent.iterdir() if p.is_file())
-    return {p.name: p for p in files if _COMPANIONS.fullmatch(p.name)}
+    return Companions({p.name: p for p in files if _COMPANIONS.fullmatch(p.name)})

@@ -6,7 +6,7 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import onnx_ir as ir
 
 from rewriter.errors import BadInput, OutOfResources, RewriteError
 from rewriter.shared_weights import save_beside
-from rewriter.source import Companions
 from rewriter.wellformed import faults
 
 Told = Callable[[str, int], None]
@@ -78,9 +77,9 @@ class Staging:
         _check_written(path, model)
         return path, shared
 
-    def copy(self, companions: Companions) -> None:
-        """Take tokenizer and configuration files along."""
-        for name, source in companions.items():
+    def copy(self, files: Mapping[str, Path | bytes]) -> None:
+        """Take tokenizer and configuration files along: by name, a file or its content."""
+        for name, source in files.items():
             if isinstance(source, bytes):
                 with disk(self.final):
                     (self.folder / name).write_bytes(source)

@@ -70,7 +70,9 @@ class Pipeline:
         with staging(output, overwrite=overwrite, model=settings.model) as stage:
             self._graphs(stage)
             if all(graph.kept for graph in self.outcome.graphs):
-                stage.copy(self._source.companions())
+                companions = self._source.companions(stage.folder)
+                stage.copy(companions.files)
+                self.outcome.graphs[0].notes += companions.notes
                 stage.publish()
                 self.outcome.output = str(output)
         return self.outcome
@@ -80,6 +82,7 @@ class Pipeline:
         with self._stage("read", f"reading {settings.model}"):
             model = self._source.read(settings.max_seq_len or None)
             self.outcome.weights_before = weight_bytes(model)
+            self._source.companions(None)  # what is wrong with it is found before the work
             found, notes = phases(settings, model, built=self._source.built)
         with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
             original, began = self._original(model, Path(scratch)), time.perf_counter()
@@ -126,7 +129,7 @@ class Pipeline:
                 written, shared = stage.write(model, graph.file, first, told)
             self.outcome.weights_after -= shared
         left = settings.budget - (time.perf_counter() - began) / 60
-        asked = replace(settings, model=original, dims=phase.dims, budget=max(left, 0.01))
+        asked = replace(settings, model=original, dims=phase.dims, budget=max(left, 1e-4))
         self._proof(asked).prove(graph, model, written, windows)
         return written
 

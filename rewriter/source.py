@@ -8,11 +8,21 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-Companions = Mapping[str, Path | bytes]
-"""Tokenizer and configuration files that belong to a model: by name, a file or its content."""
-
 CONTEXT = "rewriter.context"
 """Key of a model's metadata: how many positions it was trained for, where the format says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """Tokenizer and configuration files that belong to a model.
+
+    Attributes:
+        files: by name, a file or its content.
+        notes: what could not be made, and what a person should know, as sentences.
+    """
+
+    files: Mapping[str, Path | bytes]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +55,14 @@ class Source:
         file: the model, or the first file of it.
         read: the graph, anew each time, weights left on disk. The number is of positions to
             serve, ``None`` for all.
-        companions: what goes with it.
+        companions: what goes with it; given the folder that the graphs were written to, also
+            what has to fit them.
         kinds: what became of the weights last read, known once they are written.
         built: the graph is made from a checkpoint, so that there is no ONNX file of it yet.
     """
 
     file: Path
     read: Callable[[int | None], ir.Model]
-    companions: Callable[[], Companions]
+    companions: Callable[[Path | None], Companions]
     kinds: Callable[[], Sequence[WeightKind]] = tuple
     built: bool = False

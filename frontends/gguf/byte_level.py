@@ -4,25 +4,9 @@ from __future__ import annotations
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from frontends.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
+from frontends.gguf.pre_tokenizers import pre_tokenizer
 from frontends.gguf.vocabulary import KEY, Vocabulary, listed
 from rewriter.errors import BadInput
-
-
-def pre_tokenizer(vocabulary: Vocabulary) -> PreTokenizer:
-    """How this file splits a text.
-
-    Raises:
-        BadInput: it is not known.
-    """
-    name = vocabulary.metadata.get(f"{KEY}pre", "default")
-    found = PRE_TOKENIZERS.get(name)
-    if found is None:
-        raise BadInput(
-            f"{vocabulary.path}: the key '{KEY}pre' is '{name}', and how that splits a text is not "
-            f"known; known: {', '.join(PRE_TOKENIZERS)}"
-        )
-    return found
 
 
 def byte_level(vocabulary: Vocabulary) -> Tokenizer:
@@ -35,10 +19,12 @@ def byte_level(vocabulary: Vocabulary) -> Tokenizer:
     tokenizer = Tokenizer(
         models.BPE(vocab=_ids(vocabulary), merges=_merges(vocabulary), ignore_merges=split.whole)
     )
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        *(pre_tokenizers.Split(Regex(one), "isolated") for one in split.splits),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            *(pre_tokenizers.Split(Regex(one), "isolated") for one in split.splits),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
@@ -57,11 +43,13 @@ def character_level(vocabulary: Vocabulary) -> Tokenizer:
     )
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("\n+"), "isolated")
-    tokenizer.decoder = decoders.Sequence([
-        decoders.Replace("▁", " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-    ])
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+        ]
+    )
     return tokenizer
 
 

@@ -1,27 +1,36 @@
-"""Chat templates of a GGUF file, as ``tokenizer_config.json`` holds them."""
+"""Chat templates of a GGUF file: one for ``tokenizer_config.json``, those with names beside it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 _KEY = "tokenizer.chat_template"
+_NAME = re.compile(r"[\w-]+")
 
 
-def chat_templates(metadata: Mapping[str, Any]) -> str | list[dict[str, str]] | None:
-    """The template; where others have names, all as a list, the unnamed one as ``default``.
+def chat_template(metadata: Mapping[str, Any]) -> str | None:
+    """The template that has no name.
 
     Args:
-        metadata: keys of a file; ``tokenizer.chat_template`` and ``tokenizer.chat_template.NAME``.
+        metadata: keys of a file.
     """
-    default = metadata.get(_KEY)
-    named = {
-        key.removeprefix(f"{_KEY}."): text
-        for key, text in metadata.items()
-        if key.startswith(f"{_KEY}.") and isinstance(text, str)
+    text = metadata.get(_KEY)
+    return text if isinstance(text, str) else None
+
+
+def named_templates(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The others, by the names of files for them.
+
+    The configuration could hold them as a list; onnxruntime-genai (0.18.0) then reads none at all.
+
+    Args:
+        metadata: keys of a file; ``tokenizer.chat_template.NAME``.
+    """
+    names = {key.removeprefix(f"{_KEY}."): text for key, text in metadata.items()}
+    return {
+        f"chat_template.{name}.jinja": text
+        for name, text in names.items()
+        if f"{_KEY}.{name}" in metadata and _NAME.fullmatch(name) and isinstance(text, str)
     }
-    if not named:
-        return default if isinstance(default, str) else None
-    if isinstance(default, str):
-        named = {"default": default, **named}
-    return [{"name": name, "template": text} for name, text in named.items()]

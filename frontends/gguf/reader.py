@@ -10,9 +10,11 @@ import onnx_ir as ir
 from frontends.decoder.build import build
 from frontends.decoder.config import Decoder
 from frontends.decoder.weights import Weight
+from frontends.gguf.companions import companions_of
 from frontends.gguf.config import decoder_of
 from frontends.gguf.file import GgufFile
 from frontends.gguf.requantize import Kind
+from frontends.gguf.tokenizer import TokenizerFiles, tokenizer_files
 from frontends.gguf.weights import GgufWeights, unpermuted
 from rewriter.errors import BadInput
 from rewriter.source import CONTEXT, Companions, Source, WeightKind
@@ -41,6 +43,7 @@ class _Reader:
     file: GgufFile
     kind: Kind
     weights: list[GgufWeights] = field(default_factory=list)
+    tokenizer: TokenizerFiles | None = None
 
     def read(self, context: int | None) -> ir.Model:
         """The portable graph.
@@ -50,7 +53,7 @@ class _Reader:
         """
         stored = GgufWeights(self.file, self.kind)
         decoder = decoder_of(self.file.path, self.file.metadata, stored, context)
-        model = build(decoder, _Checkpoint(stored, decoder))
+        model = build(decoder, _Checkpoint(stored, decoder), str(self.file.path))
         unused = [n for n in stored.unused() if not any(part in n for part in _SPARE)]
         if unused and unused != [_HEAD]:
             raise BadInput(
@@ -65,9 +68,18 @@ class _Reader:
         """What became of the weights, by type."""
         return [kind for stored in self.weights for kind in stored.kinds()]
 
-    def companions(self) -> Companions:
-        """Tokenizer and configuration, from the metadata."""
-        return {}
+    def companions(self, folder: Path | None = None) -> Companions:
+        """Tokenizer and configuration, from the metadata.
+
+        Args:
+            folder: what was written, for the configuration that has to fit it.
+
+        Raises:
+            BadInput: the tokenizer is damaged, or splits a text in a way that is not known.
+        """
+        path, metadata = self.file.path, self.file.metadata
+        self.tokenizer = self.tokenizer or tokenizer_files(path, metadata)
+        return companions_of(path, metadata, folder, self.tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +101,7 @@ class _Checkpoint:
         if not self.decoder.architecture.permuted or not part.startswith(("attn_q.", "attn_k.")):
             return weight
         sizes = self.decoder.layers[int(layer)]
-        return unpermuted(weight, sizes.heads if part.startswith("attn_q.") else sizes.kv_heads)
+        heads = sizes.heads if part.startswith("attn_q.") else sizes.kv_heads
+        # Another number of rows is no order of heads; the builder says what there should be.
+        rows = weight.shape[-2] if len(weight.shape) > 1 else weight.shape[0]
+        return unpermuted(weight, heads) if rows == heads * sizes.head_dim else weight

@@ -1,4 +1,4 @@
-"""SentencePiece-style BPE (``tokenizer.ggml.model = llama``): merges by score, bytes as fallback."""
+"""SentencePiece-style BPE (``tokenizer.ggml.model = llama``): merges by score, or bytes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ def sentencepiece(vocabulary: Vocabulary) -> Tokenizer:
     Raises:
         BadInput: a key is missing or damaged.
     """
-    unknown = vocabulary.special("unknown", 0)
-    assert unknown is not None
+    unknown = vocabulary.special("unknown")
     tokenizer = Tokenizer(
         models.BPE(
             vocab={text: i for i, text in enumerate(vocabulary.tokens)},
             merges=_merges(vocabulary),
-            unk_token=vocabulary.tokens[unknown],
+            unk_token=None if unknown is None else vocabulary.tokens[unknown],
             fuse_unk=True,
             byte_fallback=True,
         )
@@ -51,7 +50,7 @@ def _merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
         BadInput: the tokens have no scores.
     """
     tokens = vocabulary.tokens
-    scores = listed(vocabulary.path, vocabulary.metadata, "scores", float, len(tokens))
+    scores = listed(vocabulary.path, vocabulary.metadata, "scores", (int, float), len(tokens))
     if not scores:
         raise BadInput(
             f"{vocabulary.path}: the key '{KEY}scores' is missing; convert the model again"

@@ -16,9 +16,13 @@ _ENDS = frozenset({
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
     "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
     "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-    "<｜end▁of▁sentence｜>", "[e~[",  # noqa: RUF001
+    "<\uff5cend▁of▁sentence\uff5c>", "[e~[",
 })  # fmt: skip
 """Texts by which llama.cpp knows a token that ends an answer, whatever the keys say."""
+
+
+_IMPLIED = {"llama": {"bos": 1, "eos": 2, "unknown": 0}}
+"""Ids of special tokens where no key says them, by model."""
 
 
 class Kind(IntEnum):
@@ -60,7 +64,7 @@ class Vocabulary:
         """
         tokens = listed(path, metadata, "tokens", str)
         kinds = listed(path, metadata, "token_type", int, len(tokens)) or [1] * len(tokens)
-        # A text that is missing would make two tokens one, and shift nothing else.
+        # Two empty texts would be one token; llama.cpp names them like this.
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
         ids = {text: i for i, text in enumerate(tokens)}
         if len(ids) != len(tokens):
@@ -75,18 +79,18 @@ class Vocabulary:
         """A key that says yes or no."""
         return bool(self.metadata.get(KEY + name, default))
 
-    def special(self, name: str, default: int | None = None) -> int | None:
+    def special(self, name: str) -> int | None:
         """Id of a special token (``bos``, ``eos``, ``padding``, ...); ``None`` if there is none."""
-        value = self.metadata.get(f"{KEY}{name}_token_id", default)
+        implied = _IMPLIED.get(self.model, {}).get(name)
+        value = self.metadata.get(f"{KEY}{name}_token_id", implied)
         return value if type(value) is int and 0 <= value < len(self.tokens) else None
 
     def ends(self) -> list[int]:
         """Ids of all tokens that end an answer, the one the file names first."""
-        named = [self.special(name, 2 if self.model == "llama" else None) for name in ("eos",)]
-        named += [self.special(name) for name in ("eot", "eom")]
+        named = [self.special(name) for name in ("eos", "eot", "eom")]
         found = [i for i in named if i is not None]
         texts = {text for text in self.tokens if text in _ENDS}
-        if "<|return|>" in texts and "<|call|>" in texts or {"<|calls|>", "<|flush|>"} <= texts:
+        if texts >= {"<|return|>", "<|call|>"} or texts >= {"<|flush|>", "<|calls|>"}:
             texts -= {"<|end|>"}
         if "<|tool_response>" in texts:
             texts -= {"</s>"}
@@ -105,7 +109,11 @@ class Vocabulary:
 
 
 def listed(
-    path: Path, metadata: Mapping[str, Any], name: str, kind: type, length: int | None = None
+    path: Path,
+    metadata: Mapping[str, Any],
+    name: str,
+    kind: type | tuple[type, ...],
+    length: int | None = None,
 ) -> list[Any]:
     """A list of the vocabulary; empty if the file has no such key.
 
@@ -114,7 +122,7 @@ def listed(
     """
     found = metadata.get(KEY + name, [])
     if not isinstance(found, list) or not all(isinstance(one, kind) for one in found):
-        raise BadInput(f"{path}: the key '{KEY}{name}' is no list of {kind.__name__}; download it")
+        raise BadInput(f"{path}: the key '{KEY}{name}' is damaged; download it again")
     if found and length is not None and len(found) != length:
         raise BadInput(
             f"{path}: the key '{KEY}{name}' holds {len(found)} values for {length} tokens; convert "

@@ -42,7 +42,7 @@ def _settings(options: argparse.Namespace, source: Source) -> Settings:
     output = options.output or Path(f"{source.file.stem}-{target.ep}")
     check_target(output, source.file, overwrite=options.overwrite)
     if options.report is not None:
-        beside = (p for p in source.companions().values() if isinstance(p, Path))
+        beside = (p for p in source.companions(None).files.values() if isinstance(p, Path))
         check_report(options.report, output, [source.file, *beside])
     return Settings(
         model=source.file,

@@ -122,7 +122,7 @@ def test_companions_are_what_belongs_to_a_model(tmp_path: Path) -> None:
     ours = ["config.json", "merges.txt", "special_tokens_map.json", "tokenizer.model", "vocab.txt"]
     for name in [*ours, "notes.txt", "report.json", "photo.png"]:
         (tmp_path / name).write_text("x")
-    assert list(frontends.open_source(tmp_path).companions()) == ours
+    assert list(frontends.open_source(tmp_path).companions(None).files) == ours
 
 
 def test_the_fixture_reads() -> None:
