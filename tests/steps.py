@@ -30,7 +30,9 @@ class Steps:
         self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         self._shapes = {i.name: i.shape for i in self._session.get_inputs()}
         self._cache = {
-            name: np.zeros([d if isinstance(d, int) else j == 0 for j, d in enumerate(shape)], "f4")
+            name: np.zeros(
+                [d if isinstance(d, int) else int(j == 0) for j, d in enumerate(shape)], "f4"
+            )
             for name, shape in self._shapes.items()
             if name.startswith("past")
         }

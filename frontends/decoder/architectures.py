@@ -6,9 +6,15 @@ from frontends.decoder.config import Architecture
 
 ARCHITECTURES: dict[str, Architecture] = {
     "gemma": Architecture(activation="gelu_tanh", scales_embedding=True),
-    "gemma2": Architecture(activation="gelu_tanh", scales_embedding=True, window_every=2),
+    "gemma2": Architecture(
+        activation="gelu_tanh", scales_embedding=True, window_every=2, mean_scale_layers=46
+    ),
     "gemma3": Architecture(
-        activation="gelu_tanh", scales_embedding=True, window_every=6, sliding_base=10000.0
+        activation="gelu_tanh",
+        scales_embedding=True,
+        window_every=6,
+        sliding_base=10000.0,
+        mean_scale_layers=62,
     ),
     "gemma4": Architecture(
         activation="gelu_tanh",
@@ -19,7 +25,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         attention_scale=1.0,
     ),
     "gpt-oss": Architecture(
-        activation="swiglu_oai", ffn_norm="post_attention_norm", window_every=2
+        activation="swiglu_oai",
+        ffn_norm="post_attention_norm",
+        window_every=2,
+        rounded_yarn=False,
     ),
     "granite": Architecture(permuted=True),
     "llama": Architecture(permuted=True),

@@ -70,11 +70,14 @@ def attention(
         cache: this layer's past, or the cache of the layer whose keys and values it shares.
     """
     if isinstance(cache, Cache):
-        query = _query(scope, decoder, layer, linear(scope, x, "attn_q"), lengths)
+        rows = layer.heads * layer.head_dim
+        query = _query(scope, decoder, layer, linear(scope, x, "attn_q", rows), lengths)
     else:
         query, *new = _projections(scope, decoder, layer, x, lengths)
         cache = Cache(cache, (new[0], new[1]))
-    sink = scope.vector("attn_sinks.weight") if scope.has("attn_sinks.weight") else None
+    sink = None
+    if scope.has("attn_sinks.weight"):
+        sink = scope.vector("attn_sinks.weight", layer.heads)
     inputs = [query, *cache.new, *cache.past, lengths.valid, lengths.total]
     inputs_and_sink = [*inputs, None, None, None, None, sink] if sink is not None else inputs
     attributes = {
@@ -89,7 +92,8 @@ def attention(
     for state in outputs[1:]:  # past + new, or the rows of the past where that is a buffer
         state.shape = ir.Shape((BATCH, layer.kv_heads, TOTAL, layer.head_dim))
     present = (outputs[1], outputs[2]) if layer.shares is None else None
-    return Attended(linear(scope, outputs[0], "attn_output"), cache, present)
+    mixed = linear(scope, outputs[0], "attn_output", decoder.hidden)
+    return Attended(mixed, cache, present)
 
 
 def _projections(
@@ -97,14 +101,14 @@ def _projections(
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Query, key and value (B, S, heads·D), as they enter attention and cache."""
     op, style = scope.op, decoder.architecture
-    width = layer.kv_heads * layer.head_dim
+    wide, width = layer.heads * layer.head_dim, layer.kv_heads * layer.head_dim
     if scope.has("attn_qkv.weight"):
-        sizes = op.const([layer.heads * layer.head_dim, width, width], ir.DataType.INT64)
-        packed = linear(scope, x, "attn_qkv")
+        sizes = op.const([wide, width, width], ir.DataType.INT64)
+        packed = linear(scope, x, "attn_qkv", wide + 2 * width)
         query, key, value = op.emit("Split", [packed, sizes], {"axis": -1}, 3)
     else:
-        query, key = linear(scope, x, "attn_q"), linear(scope, x, "attn_k")
-        value = linear(scope, x, "attn_v") if scope.has("attn_v.weight") else key
+        query, key = linear(scope, x, "attn_q", wide), linear(scope, x, "attn_k", width)
+        value = linear(scope, x, "attn_v", width) if scope.has("attn_v.weight") else key
     if style.normed_values:
         heads = op.const([0, 0, layer.kv_heads, layer.head_dim], ir.DataType.INT64)
         normed = plain_norm(scope, decoder, op.Reshape(value, heads), layer.head_dim)

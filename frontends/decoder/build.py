@@ -20,8 +20,13 @@ from frontends.decoder.weights import Weights
 from rewriter.tape import Tape
 
 
-def build(decoder: Decoder, weights: Weights) -> ir.Model:
+def build(decoder: Decoder, weights: Weights, source: str) -> ir.Model:
     """The portable graph (opset 24 and com.microsoft); weights stay where they are.
+
+    Args:
+        decoder: what to build.
+        weights: of the checkpoint.
+        source: what messages call it.
 
     Raises:
         BadInput: a weight that the architecture needs is not there, or has another shape.
@@ -35,17 +40,18 @@ def build(decoder: Decoder, weights: Weights) -> ir.Model:
     }
     with draft.part("model") as op:
         lengths = _lengths(op, mask, positions)
-        scope = Scope(op, weights)
-        x = _scaled(op, embedding(scope, ids, "token_embd"), decoder.embedding_scale)
+        scope = Scope(op, weights, source)
+        embedded = embedding(scope, ids, "token_embd", (decoder.vocabulary, decoder.hidden))
+        x = _scaled(op, embedded, decoder.embedding_scale)
         own = per_layer_inputs(scope, decoder, ids, x) if decoder.per_layer else []
     caches: dict[int, Cache] = {}
     presents: dict[int, tuple[ir.Value, ir.Value]] = {}
     for i, layer in enumerate(decoder.layers):
         with draft.part(f"layers.{i}") as op:
-            scope = Scope(op, weights, f"blk.{i}.")
-            source = past[i] if layer.shares is None else caches[layer.shares]
+            scope = Scope(op, weights, source, f"blk.{i}.")
+            cache = past[i] if layer.shares is None else caches[layer.shares]
             normed = norm(scope, decoder, x, "attn_norm") if scope.has("attn_norm.weight") else x
-            attended = attention(scope, decoder, layer, normed, lengths, source)
+            attended = attention(scope, decoder, layer, normed, lengths, cache)
             caches[i] = attended.cache
             if attended.present is not None:
                 presents[i] = attended.present
@@ -53,9 +59,9 @@ def build(decoder: Decoder, weights: Weights) -> ir.Model:
             if own:
                 x = with_per_layer_input(scope, decoder, x, own[i])
             if scope.has("layer_output_scale.weight"):
-                x = op.Mul(x, scope.vector("layer_output_scale.weight"))
+                x = op.Mul(x, scope.vector("layer_output_scale.weight", 1))
     with draft.part("head") as op:
-        logits = _logits(Scope(op, weights), decoder, x)
+        logits = _logits(Scope(op, weights, source), decoder, x)
     draft.output("logits", logits)
     for i, state in presents.items():
         for what, value in zip(("key", "value"), state, strict=True):
@@ -129,7 +135,7 @@ def _feed_forward(scope: Scope, decoder: Decoder, normed: ir.Value, x: ir.Value)
 def _logits(scope: Scope, decoder: Decoder, x: ir.Value) -> ir.Value:
     op, normed = scope.op, norm(scope, decoder, x, "output_norm")
     if scope.has("output.weight"):
-        logits = linear(scope, normed, "output")
+        logits = linear(scope, normed, "output", decoder.vocabulary)
     else:
         logits = tied_head(scope, normed, "token_embd")
     logits = _scaled(op, logits, decoder.logit_scale)

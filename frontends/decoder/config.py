@@ -21,11 +21,13 @@ class Architecture:
         ffn_norm: name of the norm before the feed-forward part.
         scales_embedding: embeddings are multiplied by the root of the hidden size.
         attention_scale: of the scores; 0 for 1/sqrt(head size).
+        mean_scale_layers: models of so many layers scale scores by 1/sqrt(hidden size / heads).
         window_every: of so many layers the last attends to all, the others to a window, where
             the file does not say which; 1: all have the window; 0: there are no windows.
         sliding_base: rotary base of the layers with a window, which then have no scaling, where
             the file does not say it; 0: they rotate as the others do.
         rope_every: of so many layers the last is not rotated; 0: all are.
+        rounded_yarn: the ramp of yarn starts and ends at whole features.
         renormalized: weights of the chosen experts add up to 1, where the file does not say.
     """
 
@@ -36,9 +38,11 @@ class Architecture:
     ffn_norm: str = "ffn_norm"
     scales_embedding: bool = False
     attention_scale: float = 0.0
+    mean_scale_layers: int = 0
     window_every: int = 0
     sliding_base: float = 0.0
     rope_every: int = 0
+    rounded_yarn: bool = True
     renormalized: bool = True
 
 

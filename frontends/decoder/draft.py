@@ -22,10 +22,18 @@ _IR_VERSION = 10
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a part is built: a tape, and the weights whose names start with a prefix."""
+    """Where a part is built: a tape, and the weights whose names start with a prefix.
+
+    Attributes:
+        op: the tape.
+        weights: all of the checkpoint.
+        source: what messages call the checkpoint.
+        prefix: what names given here start with in it.
+    """
 
     op: Tape
     weights: Weights
+    source: str
     prefix: str = ""
 
     def has(self, name: str) -> bool:
@@ -41,18 +49,46 @@ class Scope:
         label = self.prefix + name + (f".{part}" if part else "")
         return self.op.weight(label, tensor, label)
 
-    def vector(self, name: str) -> ir.Value:
+    def sized(self, name: str, *shape: int | None) -> Weight:
+        """A weight of a shape; ``None`` is any size.
+
+        Raises:
+            BadInput: it has another shape.
+        """
+        weight = self.weight(name)
+        if len(weight.shape) != len(shape) or any(
+            wanted not in {None, found} for wanted, found in zip(shape, weight.shape, strict=True)
+        ):
+            raise self.fault(name, weight, shape)
+        return weight
+
+    def vector(self, name: str, *shape: int | None) -> ir.Value:
         """The weight of a norm, or a bias, in float32.
 
         Raises:
-            BadInput: it is stored as integers.
+            BadInput: it has another shape, or is stored as integers.
         """
-        weight = self.weight(name)
+        weight = self.sized(name, *shape)
         if not isinstance(weight, Float):
             raise BadInput(
-                f"the weight '{self.prefix}{name}' is quantized, which no norm or bias is"
+                f"{self.source}: the weight '{self.prefix}{name}' is quantized, which no norm or "
+                "bias is; convert the model again"
             )
         return self.constant(name, as_float32(weight.tensor))
+
+    def fault(self, name: str, weight: Weight, shape: Sequence[int | None]) -> BadInput:
+        """What to raise for a weight that has another shape than it should."""
+        wanted = ", ".join("any" if size is None else str(size) for size in shape)
+        return BadInput(
+            f"{self.source}: the weight '{self.prefix}{name}' has the shape {list(weight.shape)} "
+            f"where the rest of the model needs [{wanted}]; convert the model again"
+        )
+
+
+def width(x: ir.Value) -> int | None:
+    """Size of the last axis, if it is known."""
+    size = x.shape[-1] if x.shape is not None else None
+    return size if isinstance(size, int) else None
 
 
 def as_float32(tensor: ir.TensorProtocol) -> ir.TensorProtocol:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from frontends.decoder.config import Decoder, Experts
-from frontends.decoder.draft import Scope
+from frontends.decoder.draft import Scope, width
 from frontends.decoder.linear import linear, product
 from frontends.decoder.norms import plain_norm
 from frontends.decoder.rows import rows, side_by_side, stacked
-from frontends.decoder.weights import Float, Weight
-from rewriter.errors import BadInput
+from frontends.decoder.weights import Weight
 from rewriter.rules.parts.experts import WIDEST, Activation
 from rewriter.rules.parts.routing import routing
 from rewriter.tape import Tape
@@ -44,9 +43,9 @@ def expert_layer(
     op, hidden = scope.op, decoder.hidden
     flat = op.Reshape(x, op.const([1, -1, hidden], ir.DataType.INT64))
     weights = _routing(scope, decoder, experts, routed)
-    gate, up = _first(scope)
-    down = _of_experts(scope, "ffn_down_exps.weight")
+    down = scope.sized("ffn_down_exps.weight", experts.count, hidden, None)
     inner, y = down.shape[2], None
+    gate, up = _first(scope, (experts.count, inner, hidden))
     size = max(1, WIDEST // inner)
     for start in range(0, experts.count, size):
         group = range(start, min(start + size, experts.count))
@@ -54,27 +53,19 @@ def expert_layer(
         y = part if y is None else op.Add(y, part)
     assert y is not None
     if scope.has("ffn_down_exps.bias"):
-        y = op.Add(y, op.MatMul(weights, scope.vector("ffn_down_exps.bias")))
+        bias = scope.vector("ffn_down_exps.bias", experts.count, hidden)
+        y = op.Add(y, op.MatMul(weights, bias))
     return op.Reshape(y, op.Shape(x))
 
 
-def _of_experts(scope: Scope, name: str) -> Weight:
-    weight = scope.weight(name)
-    if len(weight.shape) != 3:
-        raise BadInput(
-            f"the weight '{scope.prefix}{name}' has the shape {list(weight.shape)}, and experts "
-            "have three dims; convert the model again"
-        )
-    return weight
-
-
-def _first(scope: Scope) -> tuple[Weight, Weight]:
-    """Gates and values of every expert, (E, F, hidden) each."""
+def _first(scope: Scope, shape: tuple[int, int, int]) -> tuple[Weight, Weight]:
+    """Gates and values of every expert, of the shape (E, F, hidden) each."""
     if scope.has("ffn_gate_up_exps.weight"):
-        both = _of_experts(scope, "ffn_gate_up_exps.weight")
-        half = both.shape[1] // 2
+        count, half, hidden = shape
+        both = scope.sized("ffn_gate_up_exps.weight", count, 2 * half, hidden)
         return rows(both, 0, half), rows(both, half, 2 * half)
-    return _of_experts(scope, "ffn_gate_exps.weight"), _of_experts(scope, "ffn_up_exps.weight")
+    gate, up = (scope.sized(f"ffn_{what}_exps.weight", *shape) for what in ("gate", "up"))
+    return gate, up
 
 
 def _routing(scope: Scope, decoder: Decoder, experts: Experts, x: ir.Value) -> ir.Value:
@@ -82,14 +73,15 @@ def _routing(scope: Scope, decoder: Decoder, experts: Experts, x: ir.Value) -> i
     op = scope.op
     if scope.has("ffn_gate_inp.scale"):
         scale = op.Mul(
-            scope.vector("ffn_gate_inp.scale"), op.const(decoder.hidden**-0.5, ir.DataType.FLOAT)
+            scope.vector("ffn_gate_inp.scale", decoder.hidden),
+            op.const(decoder.hidden**-0.5, ir.DataType.FLOAT),
         )
         x = op.Mul(plain_norm(scope, decoder, x, decoder.hidden), scale)
-    logits = linear(scope, x, "ffn_gate_inp")
+    logits = linear(scope, x, "ffn_gate_inp", experts.count)
     logits = op.Reshape(logits, op.const([-1, experts.count], ir.DataType.INT64))
     weights = routing(op, logits, experts.used, normalize=experts.renormalized)
     if scope.has("ffn_down_exps.scale"):
-        weights = op.Mul(weights, scope.vector("ffn_down_exps.scale"))
+        weights = op.Mul(weights, scope.vector("ffn_down_exps.scale", experts.count))
     return weights
 
 
@@ -106,7 +98,11 @@ def _group(
     count, inner = len(group), down.shape[2]
     halves = [
         _biased(
-            scope, product(scope, x, f"{name}.{group.start}", stacked(weight, group)), name, group
+            scope,
+            product(scope, x, f"{name}.{group.start}", stacked(weight, group)),
+            f"{name}.bias",
+            (gate.shape[0], inner),
+            group,
         )
         for name, weight in (("ffn_gate_exps", gate), ("ffn_up_exps", up))
     ]
@@ -120,10 +116,10 @@ def _group(
     return product(scope, scaled, f"ffn_down_exps.{group.start}", side_by_side(down, group))
 
 
-def _biased(scope: Scope, x: ir.Value, name: str, group: range) -> ir.Value:
-    if not scope.has(f"{name}.bias"):
+def _biased(scope: Scope, x: ir.Value, name: str, shape: tuple[int, int], group: range) -> ir.Value:
+    if not scope.has(name):
         return x
-    op, bias = scope.op, scope.vector(f"{name}.bias")
+    op, bias = scope.op, scope.vector(name, *shape)
     chosen = _sliced(op, bias, group, axis=0)
     return op.Add(x, op.Reshape(chosen, op.const([-1], ir.DataType.INT64)))
 
@@ -137,9 +133,7 @@ def shared_expert(scope: Scope, x: ir.Value, y: ir.Value) -> ir.Value:
     """What an expert for all tokens gives, y (B, S, hidden), by its own gate if it has one."""
     if not scope.has("ffn_gate_inp_shexp.weight"):
         return y
-    op, weight = scope.op, scope.weight("ffn_gate_inp_shexp.weight")
-    assert isinstance(weight, Float)
-    column = op.Reshape(
-        scope.vector("ffn_gate_inp_shexp.weight"), op.const([-1, 1], ir.DataType.INT64)
-    )
+    op, name = scope.op, "ffn_gate_inp_shexp.weight"
+    outer = (1,) * (len(scope.weight(name).shape) - 1)  # older converters drop an axis of one
+    column = op.Reshape(scope.vector(name, *outer, width(x)), op.const([-1, 1], ir.DataType.INT64))
     return op.Mul(op.Sigmoid(op.MatMul(x, column)), y)

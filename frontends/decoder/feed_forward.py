@@ -27,11 +27,13 @@ def feed_forward(scope: Scope, decoder: Decoder, x: ir.Value, suffix: str = "") 
         suffix: of the weights' names, for a shared expert.
     """
     op, kind = scope.op, decoder.architecture.activation
-    up = linear(scope, x, f"ffn_up{suffix}")
-    width = scope.weight(f"ffn_down{suffix}.weight").shape[1]
-    if scope.has(f"ffn_gate{suffix}.weight"):
-        hidden = op.Mul(activated(op, linear(scope, x, f"ffn_gate{suffix}"), kind), up)
-    elif up.shape is not None and up.shape[2] == 2 * width:  # gate and up in one weight
+    width = scope.sized(f"ffn_down{suffix}.weight", decoder.hidden, None).shape[1]
+    gated = scope.has(f"ffn_gate{suffix}.weight")
+    packed = not gated and scope.weight(f"ffn_up{suffix}.weight").shape[0] == 2 * width
+    up = linear(scope, x, f"ffn_up{suffix}", 2 * width if packed else width)
+    if gated:
+        hidden = op.Mul(activated(op, linear(scope, x, f"ffn_gate{suffix}", width), kind), up)
+    elif packed:  # gate and up in one weight
         sizes = op.const([width, width], ir.DataType.INT64)
         gate, value = op.emit("Split", [up, sizes], {"axis": -1}, 2)
         hidden = op.Mul(activated(op, gate, kind), value)

@@ -5,30 +5,46 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from frontends.decoder.draft import Scope
+from frontends.decoder.draft import Scope, width
 from frontends.decoder.rows import Transposed
 from frontends.decoder.weights import Float, Quantized, Weight
 from rewriter.streamed import StreamedTensor
 from rewriter.tape import Tape
 
 
-def linear(scope: Scope, x: ir.Value, name: str) -> ir.Value:
-    """Multiply x (B, S, K) by a weight (N, K) and add its bias if there is one: (B, S, N)."""
-    y = product(scope, x, name, scope.weight(f"{name}.weight"))
+def linear(scope: Scope, x: ir.Value, name: str, rows: int | None = None) -> ir.Value:
+    """Multiply x (B, S, K) by a weight (N, K) and add its bias if there is one: (B, S, N).
+
+    Raises:
+        BadInput: N is not ``rows``, or a shape does not fit.
+    """
+    weight = scope.sized(f"{name}.weight", rows, width(x))
+    y = product(scope, x, name, weight)
     if scope.has(f"{name}.bias"):
-        y = scope.op.Add(y, scope.vector(f"{name}.bias"))
+        y = scope.op.Add(y, scope.vector(f"{name}.bias", weight.shape[0]))
     return y
 
 
 def product(scope: Scope, x: ir.Value, name: str, weight: Weight) -> ir.Value:
     """Multiply x by a weight that is stored under a name."""
     if isinstance(weight, Quantized):
-        return _quantized(scope, x, name, weight)
+        if weight.minimums is None:
+            return _scaled(scope, x, name, weight)
+        turned = scope.constant(name, Transposed(weight.minimums), "minimums")
+        return _lowered(scope, x, _scaled(scope, x, name, weight), turned, weight)
     return scope.op.MatMul(x, _matrix(scope, name, weight))
 
 
-def _quantized(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Value:
-    """MatMulNBits; a minimum m per block is exact as x·Wᵀ = scale part - sums(x)·mᵀ."""
+def _lowered(
+    scope: Scope, x: ir.Value, y: ir.Value, minimums: ir.Value, weight: Quantized
+) -> ir.Value:
+    """A minimum m per block is exact as x·Wᵀ = scale part y - sums(x)·mᵀ, of m as (K/block, N)."""
+    sums = _block_sums(scope.op, x, weight.shape[1], weight.block)
+    return scope.op.Sub(y, scope.op.MatMul(sums, minimums))
+
+
+def _scaled(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Value:
+    """MatMulNBits, without the minimums."""
     op, (n, k) = scope.op, weight.shape
     inputs = [
         x,
@@ -37,11 +53,7 @@ def _quantized(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Va
         _zero_points(op, weight),
     ]
     sizes = {"N": n, "K": k, "bits": weight.bits, "block_size": weight.block}
-    y = op.ms("MatMulNBits", *inputs, **sizes)
-    if weight.minimums is None:
-        return y
-    minimums = scope.constant(name, Transposed(weight.minimums), "minimums")
-    return op.Sub(y, op.MatMul(_block_sums(op, x, k, weight.block), minimums))
+    return op.ms("MatMulNBits", *inputs, **sizes)
 
 
 def _zero_points(op: Tape, weight: Quantized) -> ir.Value | None:
@@ -49,15 +61,15 @@ def _zero_points(op: Tape, weight: Quantized) -> ir.Value | None:
     if weight.zero == 1 << (weight.bits - 1):
         return None
     rows, k = weight.shape
-    width = -(-(k // weight.block) * weight.bits // 8)
+    packed = -(-(k // weight.block) * weight.bits // 8)
     byte = sum(weight.zero << shift for shift in range(0, 8, weight.bits))
     tensor = StreamedTensor(
-        lambda start, stop: np.full((stop - start, width), byte, np.uint8),
+        lambda start, stop: np.full((stop - start, packed), byte, np.uint8),
         ir.DataType.UINT8,
-        (rows, width),
+        (rows, packed),
         rows,
     )
-    return op.weight(("zero points", byte, rows, width), tensor, f"zero_points.{rows}x{width}")
+    return op.weight(("zero points", byte, rows, packed), tensor, f"zero_points.{rows}x{packed}")
 
 
 def _block_sums(op: Tape, x: ir.Value, k: int, block: int) -> ir.Value:
@@ -83,29 +95,34 @@ def _widened(op: Tape, value: ir.Value) -> ir.Value:
     return value if value.dtype == ir.DataType.FLOAT else op.Cast(value, to=ir.DataType.FLOAT)
 
 
-def embedding(scope: Scope, ids: ir.Value, name: str) -> ir.Value:
-    """Rows of the table (V, H) for ids (B, S): (B, S, H) in float32."""
-    op, weight = scope.op, scope.weight(f"{name}.weight")
+def embedding(scope: Scope, ids: ir.Value, name: str, shape: tuple[int | None, int]) -> ir.Value:
+    """Rows of the table (V, H), of that shape, for ids (B, S): (B, S, H) in float32."""
+    op, weight = scope.op, scope.sized(f"{name}.weight", *shape)
     if isinstance(weight, Float):
         return _widened(op, op.Gather(scope.constant(name, weight.tensor, "table"), ids))
-    rows, width = weight.shape
+    rows, columns = weight.shape
     codes = scope.constant(name, weight.codes, "codes")
-    flat = op.Reshape(codes, op.const([rows, width * weight.bits // 8], ir.DataType.INT64))
+    flat = op.Reshape(codes, op.const([rows, columns * weight.bits // 8], ir.DataType.INT64))
     inputs = [flat, ids, scope.constant(name, weight.scales, "scales"), _zero_points(op, weight)]
     kind = {"gather_axis": 0, "quantize_axis": 1, "bits": weight.bits, "block_size": weight.block}
     y = op.ms("GatherBlockQuantized", *inputs, **kind)
     if weight.minimums is None:
         return y
     least = op.Gather(scope.constant(name, weight.minimums, "minimums"), ids)
-    blocks = op.Reshape(y, op.const([0, 0, width // weight.block, weight.block], ir.DataType.INT64))
+    blocks = op.Reshape(
+        y, op.const([0, 0, columns // weight.block, weight.block], ir.DataType.INT64)
+    )
     moved = op.Sub(blocks, op.Unsqueeze(least, op.const([3], ir.DataType.INT64)))
-    return op.Reshape(moved, op.const([0, 0, width], ir.DataType.INT64))
+    return op.Reshape(moved, op.const([0, 0, columns], ir.DataType.INT64))
 
 
 def tied_head(scope: Scope, x: ir.Value, name: str) -> ir.Value:
     """Logits of x over the table that also embeds, which is stored once."""
-    weight = scope.weight(f"{name}.weight")
-    if isinstance(weight, Quantized):
-        return product(scope, x, name, weight)
-    table = scope.constant(name, weight.tensor, "table")
-    return scope.op.MatMul(x, scope.op.Transpose(_widened(scope.op, table), perm=[1, 0]))
+    op, weight = scope.op, scope.weight(f"{name}.weight")
+    if isinstance(weight, Float):
+        table = scope.constant(name, weight.tensor, "table")
+        return op.MatMul(x, op.Transpose(_widened(op, table), perm=[1, 0]))
+    if weight.minimums is None:
+        return _scaled(scope, x, name, weight)
+    turned = op.Transpose(scope.constant(name, weight.minimums, "minimums"), perm=[1, 0])
+    return _lowered(scope, x, _scaled(scope, x, name, weight), turned, weight)

@@ -24,9 +24,10 @@ def per_layer_inputs(scope: Scope, decoder: Decoder, ids: ir.Value, x: ir.Value)
     """
     op, width, count = scope.op, decoder.per_layer, len(decoder.layers)
     split = op.const([0, 0, count, width], ir.DataType.INT64)
-    rows = op.Reshape(embedding(scope, ids, "per_layer_token_embd"), split)
+    table = embedding(scope, ids, "per_layer_token_embd", (None, count * width))
+    rows = op.Reshape(table, split)
     rows = op.Mul(rows, op.const(math.sqrt(width), ir.DataType.FLOAT))
-    projected = linear(scope, x, "per_layer_model_proj")
+    projected = linear(scope, x, "per_layer_model_proj", count * width)
     projected = op.Mul(projected, op.const(1 / math.sqrt(decoder.hidden), ir.DataType.FLOAT))
     normed = norm(scope, decoder, op.Reshape(projected, split), "per_layer_proj_norm")
     both = op.Mul(op.Add(normed, rows), op.const(math.sqrt(0.5), ir.DataType.FLOAT))
@@ -38,5 +39,7 @@ def per_layer_inputs(scope: Scope, decoder: Decoder, ids: ir.Value, x: ir.Value)
 def with_per_layer_input(scope: Scope, decoder: Decoder, x: ir.Value, own: ir.Value) -> ir.Value:
     """Add what a layer makes of its own input: x + norm(proj(act(gate x) · own))."""
     op = scope.op
-    gate = activated(op, linear(scope, x, "inp_gate"), decoder.architecture.activation)
-    return op.Add(x, norm(scope, decoder, linear(scope, op.Mul(gate, own), "proj"), "post_norm"))
+    gate = linear(scope, x, "inp_gate", decoder.per_layer)
+    gated = op.Mul(activated(op, gate, decoder.architecture.activation), own)
+    projected = linear(scope, gated, "proj", decoder.hidden)
+    return op.Add(x, norm(scope, decoder, projected, "post_norm"))

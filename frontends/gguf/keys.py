@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ _IDLE = frozenset(
         "feed_forward_length",
         "rope.scaling.finetuned",
         "rope.scaling.original_context_length",
+        "rope.scaling.yarn_log_multiplier",
         "tensor_data_layout",
         "use_parallel_residual",
         "vocab_size",
@@ -33,6 +35,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "expert_weights_scale": (0.0, 1.0),
     "leading_dense_block_count": (0,),
     "nextn_predict_layers": (0,),
+    "rope.scaling.yarn_ext_factor": (1.0,),
     "router_logit_softcapping": (0.0,),
 }
 """Values at which keys that change the function do not; gating by softmax, before or after."""
@@ -69,6 +72,45 @@ class Keys:
                 f"{self.path}: the key '{self.arch}.{name}' is missing; convert the model again"
             )
         return value
+
+    def size(self, name: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number that has to be there unless there is a default.
+
+        Raises:
+            BadInput: it is missing, or no number, or less than it can be.
+        """
+        value = self.needed(name) if default is None else self.get(name, default)
+        return self._whole(name, value, least)
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """A number that has to be there unless there is a default.
+
+        Raises:
+            BadInput: it is missing, or no finite number.
+        """
+        value = self.needed(name) if default is None else self.get(name, default)
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise self._wrong(name, value, "no number")
+        return float(value)
+
+    def _whole(self, name: str, value: Any, least: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self._wrong(name, value, f"no whole number from {least}")
+        return value
+
+    def _wrong(self, name: str, value: Any, words: str) -> BadInput:
+        return BadInput(
+            f"{self.path}: the key '{self.arch}.{name}' is {_short(value)}, {words}; convert the "
+            "model again"
+        )
+
+    def sizes(self, name: str, layers: int, default: Any = None) -> list[int]:
+        """A whole number from 1 for each layer.
+
+        Raises:
+            BadInput: one is missing, or none.
+        """
+        return [self._whole(name, value, 1) for value in self.by_layer(name, layers, default)]
 
     def by_layer(self, name: str, layers: int, default: Any = None) -> list[Any]:
         """A value for each layer: a list of that length, or one for all."""

@@ -31,13 +31,22 @@ class Ropes:
         self._context = context
 
     def of(self, size: int, *, sliding: bool) -> Rope:
-        """The rotary embedding of a layer with heads of a size."""
+        """The rotary embedding of a layer with heads of a size.
+
+        Raises:
+            BadInput: a key is no number it can be, or names a scaling that is not known.
+        """
         own = ARCHITECTURES[self._keys.arch].sliding_base
-        dim = int(self._keys.get("rope.dimension_count", size))
-        base = float(self._keys.get("rope.freq_base", 10000.0))
+        name, dim = "rope.dimension_count", self._keys.size("rope.dimension_count", size)
+        base = self._keys.number("rope.freq_base", 10000.0)
         if sliding:
-            base = float(self._keys.get("rope.freq_base_swa", own or base))
-            dim = int(self._keys.get("rope.dimension_count_swa", min(dim, size)))
+            base = self._keys.number("rope.freq_base_swa", own or base)
+            name, dim = f"{name}_swa", self._keys.size(f"{name}_swa", min(dim, size))
+        if dim % 2 or dim > size or base <= 0:
+            raise BadInput(
+                f"{self._keys.path}: the key '{self._keys.arch}.{name}' rotates {dim} of the "
+                f"{size} features of a head, to the base {base:g}; convert the model again"
+            )
         if sliding and own:
             return Rope(dim, base)
         factors, magnitude = self._scaling(dim, base)
@@ -47,49 +56,65 @@ class Ropes:
         """Divisors of the frequencies, and what multiplies cosines and sines."""
         keys = self._keys
         kind = keys.get("rope.scaling.type", "none")
-        magnitude = float(keys.get("rope.scaling.attn_factor", 1.0))
-        if stored := self._stored():
-            return self._fitting(stored, dim), magnitude
-        if kind == "none":
-            return (), magnitude
+        magnitude = keys.number("rope.scaling.attn_factor", 1.0)
+        stored = self._stored(dim)
+        if kind == "none" or (kind == "longrope" and stored):
+            return stored, magnitude
         if kind not in {"linear", "yarn"}:
             raise BadInput(
                 f"{keys.path}: the key '{keys.arch}.rope.scaling.type' is '{kind}', which cannot "
                 "be built; known: none, linear, yarn, longrope with its divisors as weights"
             )
-        factor = float(keys.needed("rope.scaling.factor"))
-        if kind == "linear":
-            return (factor,) * (dim // 2), magnitude
-        return self._yarn(dim, base, factor), magnitude * (1 + 0.1 * math.log(factor))
+        factor = keys.number("rope.scaling.factor")
+        if factor <= 0:
+            raise BadInput(
+                f"{keys.path}: the key '{keys.arch}.rope.scaling.factor' is {factor:g}, no "
+                "factor; convert the model again"
+            )
+        scaled = (factor,) * (dim // 2)
+        if kind == "yarn":
+            scaled, magnitude = self._yarn(dim, base, factor), magnitude * self._sharpened(factor)
+        return tuple(a * b for a, b in zip(scaled, stored or (1.0,) * len(scaled), strict=True)), (
+            magnitude
+        )
 
-    def _stored(self) -> tuple[float, ...]:
-        original = int(self._keys.get("rope.scaling.original_context_length", self._context))
+    def _stored(self, dim: int) -> tuple[float, ...]:
+        """Divisors that are weights, if there are any."""
+        original = self._keys.size("rope.scaling.original_context_length", self._context)
         length = "long" if self._context > original else "short"
         for name in ("rope_freqs.weight", f"rope_factors_{length}.weight"):
-            if name in self._weights:
-                weight = self._weights[name]
-                assert isinstance(weight, Float)
-                return tuple(float(x) for x in weight.tensor.numpy())
+            if name not in self._weights:
+                continue
+            weight = self._weights[name]
+            if not isinstance(weight, Float) or weight.shape != (dim // 2,):
+                raise BadInput(
+                    f"{self._keys.path}: the weight '{name}' has the shape {list(weight.shape)}, "
+                    f"and {dim} rotated features have {dim // 2} divisors as floats; convert the "
+                    "model again"
+                )
+            return tuple(float(x) for x in weight.tensor.numpy())
         return ()
 
-    def _fitting(self, stored: tuple[float, ...], dim: int) -> tuple[float, ...]:
-        if len(stored) != dim // 2:
-            raise BadInput(
-                f"{self._keys.path}: holds {len(stored)} divisors of rotary frequencies for "
-                f"{dim} rotated features; convert the model again"
-            )
-        return stored
+    def _sharpened(self, factor: float) -> float:
+        """What yarn multiplies cosines and sines by.
+
+        Some models take part of it back: ``yarn_log_multiplier``, 1 for all of it.
+        """
+        log = 0.1 * math.log(max(factor, 1.0))
+        return (1 + log) / (1 + log * self._keys.number("rope.scaling.yarn_log_multiplier", 0.0))
 
     def _yarn(self, dim: int, base: float, factor: float) -> tuple[float, ...]:
         """Divisors that grow from 1 for fast frequencies to the factor for slow ones."""
-        original = int(self._keys.needed("rope.scaling.original_context_length"))
+        original = self._keys.size("rope.scaling.original_context_length")
         turns = (
-            float(self._keys.get("rope.scaling.yarn_beta_fast", 32.0)),
-            float(self._keys.get("rope.scaling.yarn_beta_slow", 1.0)),
+            self._keys.number("rope.scaling.yarn_beta_fast", 32.0),
+            self._keys.number("rope.scaling.yarn_beta_slow", 1.0),
         )
-        low, high = (
+        start, stop = (
             dim * math.log(original / (turn * 2 * math.pi)) / (2 * math.log(base)) for turn in turns
         )
-        start, stop = max(math.floor(low), 0), min(math.ceil(high), dim - 1)
+        if ARCHITECTURES[self._keys.arch].rounded_yarn:
+            start, stop = math.floor(start), math.ceil(stop)
+        start, stop = max(start, 0), min(stop, dim - 1)
         ramp = np.clip((np.arange(dim // 2) - start) / max(stop - start, 0.001), 0, 1)
         return tuple(float(x) for x in 1 / (ramp / factor + (1 - ramp)))
