@@ -12,9 +12,7 @@ import pytest
 
 from capabilities import target
 from tests import htp, official, official_htp
-from tests.sweeps.test_other_versions import PACKAGES, _python, environments
-
-__all__ = ["environments"]
+from tests.sweeps.environments import PACKAGES, python_of
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +26,7 @@ def test_placed_whole(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = official_htp.run(op, target(ep), tmp_path, _python(environments, ep))
+    found = official_htp.run(op, target(ep), tmp_path, python_of(environments, ep))
     with capsys.disabled():
         sys.stdout.write(f"\n{op} on {found}")
     total = [case for case in official.cases() if case.op == op]

@@ -1,0 +1,39 @@
+"""An environment for every other measured version of a runtime, made when it is first needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import venv
+from functools import cache
+from pathlib import Path
+
+PACKAGES = {
+    "qnn@2.3.0": ["onnxruntime-qnn==2.3.0", "onnxruntime==1.27.0"],
+    "qnn@2.4.0": ["onnxruntime-qnn==2.4.0", "onnxruntime==1.27.0"],
+    "qnn@2.5.0": ["onnxruntime-qnn==2.5.0", "onnxruntime==1.32.0"],
+    "qnn@2.6.0": ["onnxruntime-qnn==2.6.0", "onnxruntime==1.32.0"],
+    "openvino@2024.6.0": ["openvino==2024.6.0"],
+    "openvino@2025.0.0": ["openvino==2025.0.0"],
+    "openvino@2025.2.0": ["openvino==2025.2.0"],
+    "openvino@2025.4.1": ["openvino==2025.4.1"],
+    "openvino@2026.2.1": ["openvino==2026.2.1"],
+}
+"""What pip installs for each."""
+
+
+@cache
+def python_of(environments: Path, ep: str) -> Path:
+    """The interpreter of a version's environment.
+
+    Args:
+        environments: the folder that holds them.
+        ep: a key of :data:`PACKAGES`.
+    """
+    folder = environments / ep.replace("@", "-")
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", *PACKAGES[ep]]
+        subprocess.run(install, check=True)
+    return python
