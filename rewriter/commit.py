@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from rewriter.errors import RewriteError
-from rewriter.extract import extract, from_constants, leaves
+from rewriter.extract import extract, follows, from_constants, leaves
 from rewriter.facts import attributes_of, constant, dims_of, facts_of, op_of, opset_of, present
 from rewriter.rule import Rule
 from rewriter.schemas import schema_of
@@ -115,7 +115,8 @@ class Commit:
 
         They are cut at the inputs of the original nodes; where the replacement reaches further
         up (a table instead of what computes it), at what it reaches. What comes from constants
-        alone is no input but computed.
+        alone is no input but computed, and so is what a few nodes make of the other inputs of a
+        fusion.
         """
         inner = {value for node in self._replaced for value in node.outputs}
         boundary = {
@@ -125,6 +126,8 @@ class Commit:
             if value is not None and present(value) and value not in inner
         }
         boundary -= {value for value in boundary if from_constants(value)}
+        if len(self._replaced) > 1:  # a fusion may rest on how its inputs depend on each other
+            boundary -= {value for value in boundary if follows(value, boundary - {value})}
         names = [old.name or f"output_{i}" for i, (old, _) in enumerate(self._pairs)]
         new = [value for _, value in self._pairs]
         if reached := leaves(new, boundary) - boundary:

@@ -77,6 +77,21 @@ def leaves(values: Iterable[ir.Value], boundary: Collection[ir.Value]) -> set[ir
     return found
 
 
+def follows(value: ir.Value, others: Collection[ir.Value], steps: int = 3) -> bool:
+    """Whether a few nodes compute a value from some others, such as sums over parts of one."""
+    waiting, nodes = [value], set[ir.Node]()
+    while waiting:
+        one = waiting.pop()
+        if one in others or constant(one) is not None:
+            continue
+        producer = one.producer()
+        if producer is None or len(nodes | {producer}) > steps:
+            return False
+        nodes.add(producer)
+        waiting += [v for v in producer.inputs if v is not None and present(v)]
+    return bool(nodes)
+
+
 def between(outputs: Iterable[ir.Value], boundary: Collection[ir.Value]) -> set[ir.Node]:
     """Nodes that some outputs depend on, up to a boundary."""
     found: set[ir.Node] = set()
