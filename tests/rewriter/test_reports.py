@@ -238,9 +238,11 @@ def test_d46_a_second_run_finds_nothing_to_do() -> None:
 def test_d49_a_refusal_names_its_first_failed_condition() -> None:
     model = decoder()
     node = next(n for n in model.graph if n.op_type == "GroupQueryAttention")
-    node.attributes.add(ir.AttrInt64("causal", 0))
+    node.attributes.add(ir.AttrString("k_quant_type", "PER_TENSOR"))
     fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
-    with pytest.raises(Stuck, match="attention_primitives refused: causal=0 is not handled"):
+    with pytest.raises(
+        Stuck, match="attention_primitives refused: k_quant_type=PER_TENSOR is not handled"
+    ):
         lower(model, target("qnn", "2.7.0"))
 
 
