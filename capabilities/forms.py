@@ -181,6 +181,16 @@ def _same_dim(facts: Facts, match: re.Match[str]) -> bool:
     return sizes[0] is not None and sizes[0] == sizes[1]
 
 
+@term(rf"{_NAME} dim (?P<axis>\d+) equal to (?P<attribute>\w+)")
+def _dim_of_attribute(facts: Facts, match: re.Match[str]) -> bool:
+    """One dim of an input or output is what an attribute says."""
+    found, axis = _tensor(facts, match["name"]), int(match["axis"])
+    if found is None or found.shape is None or axis >= len(found.shape):
+        return False
+    size = found.shape[axis]
+    return size is not None and size == facts.attributes.get(match["attribute"])
+
+
 @term(rf"{_NAME} from (?P<op>[\w.:]+)")
 def _from(facts: Facts, match: re.Match[str]) -> bool:
     """An input is produced by that op."""

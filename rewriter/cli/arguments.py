@@ -30,6 +30,7 @@ _EPILOG = """\
 examples:
   rewrite llama.onnx --ep qnn --dim batch=1 --dim seq=1 --dim past=128 -o llama-qnn/
   rewrite llama.onnx --ep onnx-standard -o llama-std/
+  rewrite gemma.gguf --ep qnn --max-seq-len 512 -o gemma-qnn/
   rewrite plan llama.onnx --ep qnn@2.4.0 --dim batch=1 --dim seq=1 --dim past=128
   rewrite explain RotaryEmbedding --ep qnn@2.6.0
   rewrite matrix --ep qnn --op MatMulNBits
@@ -108,7 +109,7 @@ def _target(parser: argparse.ArgumentParser) -> None:
         "--ep",
         required=True,
         metavar="EP[@VERSION]",
-        help="execution provider: qnn, onnx-standard, ...",
+        help="qnn, openvino, openvino-ep, ort-cpu, or onnx-standard[@OPSET]",
     )
     group.add_argument(
         "--dim",

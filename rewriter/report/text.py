@@ -23,6 +23,8 @@ _MOST = 20
 def show(outcome: Outcome, console: Console) -> None:
     """Print the report of a run."""
     for graph in outcome.graphs:
+        if len(outcome.graphs) > 1:
+            _line(console, f"{graph.phase}:", style="bold")
         show_plan(graph.report, console)
         _dims(graph, console)
         if graph.parity is not None:
@@ -34,7 +36,8 @@ def show(outcome: Outcome, console: Console) -> None:
         figures = f"{kind.bytes_in:,} bytes in, {kind.bytes_out:,} out"
         _line(console, f"  {kind.type:11} {kind.tensors} tensors, {figures}: {kind.form}, {change}")
     before, after = outcome.weights_before, outcome.weights_after
-    _line(console, f"  weights     {before:,} bytes before, {after:,} after")
+    graph_bytes = "in the portable graph" if outcome.weights else "before"
+    _line(console, f"  weights     {before:,} bytes {graph_bytes}, {after:,} after")
     code = outcome.exit()
     where = f"written to {outcome.output}" if outcome.output else "nothing was written"
     style = _STYLE[code is Exit.GOOD]

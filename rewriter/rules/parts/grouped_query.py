@@ -135,7 +135,7 @@ def read_positions(op: Tape, site: Site, sizes: Sizes) -> ir.Value:
         steps = op.const(np.arange(sizes.tokens)[None], last.dtype, name="positions")
         return op.Where(first, steps, behind)
 
-    return op.once(("positions", last, total, sizes.tokens), build)
+    return op.once(("positions of a prompt", last, total, sizes.tokens), build)
 
 
 def _padded_positions(op: Tape, last: ir.Value, count: ir.Value, tokens: int) -> ir.Value:
@@ -147,7 +147,7 @@ def _padded_positions(op: Tape, last: ir.Value, count: ir.Value, tokens: int) ->
         steps = op.const(np.arange(tokens)[None] + 1, last.dtype, name="steps")
         return op.Add(before, steps)
 
-    return op.once(("positions", last, count, tokens), build)
+    return op.once(("positions of a chunk", last, count, tokens), build)
 
 
 def read_heads(op: Tape, site: Site, sizes: Sizes) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -169,7 +169,7 @@ def read_heads(op: Tape, site: Site, sizes: Sizes) -> tuple[ir.Value, ir.Value, 
 
 
 def rotated(
-    op: Tape, site: Site, where: ir.Value, query: ir.Value, key: ir.Value
+    op: Tape, site: Site, sizes: Sizes, where: ir.Value, query: ir.Value, key: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
     """Query and key turned by their positions, or by ``position_ids``, if the node does that."""
     tables = [site.optional(name) for name in ("cos_cache", "sin_cache")]
@@ -177,7 +177,7 @@ def rotated(
     given = site.optional("position_ids")
     if not site.integer("do_rotary", 0):
         return query, key
-    at = where if given is None else given
+    at = where if given is None else _turned_at(op, site, sizes, given)
     cos, sin = (None if t is None else rope.table_rows(op, t, at) for t in tables)
     if cos is None or sin is None:
         site.refuse("do_rotary=1 without cos_cache and sin_cache")
@@ -185,6 +185,26 @@ def rotated(
         rope.rotate(op, query, cos, sin, interleaved=interleaved),
         rope.rotate(op, key, cos, sin, interleaved=interleaved),
     )
+
+
+def _turned_at(op: Tape, site: Site, sizes: Sizes, given: ir.Value) -> ir.Value:
+    """``position_ids`` as they are; of a first prompt only the very first one counts (schema)."""
+    if not sizes.first_prompt and (not sizes.runtime or sizes.ragged):
+        return given
+    total = site.input("total_sequence_length")
+
+    def build() -> ir.Value:
+        assert given.dtype is not None
+        flat = op.Reshape(given, op.const(np.array([-1], np.int64), name="flat"))
+        bounds = (op.const(np.array([at], np.int64), name="bound") for at in (0, 1, 0))
+        steps = op.const(np.arange(sizes.tokens)[None], given.dtype, name="positions")
+        from_first = op.Add(op.Slice(flat, *bounds), steps)
+        if sizes.first_prompt:
+            return from_first
+        first = op.Equal(total, op.const(sizes.tokens, total.dtype, name="tokens"))
+        return op.Where(first, from_first, given)
+
+    return op.once(("turned at", given, total, sizes.tokens), build)
 
 
 def read_bias(op: Tape, site: Site, sizes: Sizes, keys: int) -> ir.Value | None:
