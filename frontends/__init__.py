@@ -25,6 +25,7 @@ _COMPANIONS = re.compile(
 """Tokenizer and configuration files, which go with a model; notes and reports do not."""
 
 
+_GENAI = "genai_config.json"
 _LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.IGNORECASE)
 """All shards of a GGUF model but the first, which stands for the others."""
 
@@ -90,6 +91,8 @@ def model_file(path: str | Path) -> Path:
         raise BadInput(
             f"{found}: no reader for '{found.suffix}' files; this version reads {_known()}"
         )
+    if not found.is_file():
+        raise BadInput(f"{found}: is a pipe or a device; write it to a file first")
     return found
 
 
@@ -108,9 +111,18 @@ def _known() -> str:
     return ", ".join(sorted(_FORMATS))
 
 
-def _beside(path: Path, _: Path | None) -> Companions:
-    """Tokenizer and configuration files that lie beside a model."""
+def _beside(path: Path, written: Path | None) -> Companions:
+    """Tokenizer and configuration files that lie beside a model.
+
+    What tells onnxruntime-genai of a ``model.onnx`` stays behind where there are phases instead.
+    """
     from rewriter.source import Companions
 
     files = sorted(p for p in path.parent.iterdir() if p.is_file())
-    return Companions({p.name: p for p in files if _COMPANIONS.fullmatch(p.name)})
+    found = {p.name: p for p in files if _COMPANIONS.fullmatch(p.name)}
+    if written is None or _GENAI not in found or (written / "model.onnx").is_file():
+        return Companions(found)
+    del found[_GENAI]
+    return Companions(
+        found, (f"no {_GENAI} was written: the runtime takes a graph of any length, not phases",)
+    )

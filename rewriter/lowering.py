@@ -9,11 +9,13 @@ import onnx_ir as ir
 from capabilities import Target
 from rewriter.engine import Engine
 from rewriter.errors import BadInput, RewriteError
-from rewriter.passes.fold_shapes import settle_shapes
+from rewriter.passes.fold_shapes import FoldShapes, settle_shapes
 from rewriter.passes.present_shapes import correct_present_shapes
 from rewriter.passes.store_inside import StoreInside
-from rewriter.record import Report
+from rewriter.passes.unused import remove_unused
+from rewriter.record import Report, count_ops
 from rewriter.rule import Registry, registry
+from rewriter.shapes import forget_symbols
 
 Interface = list[tuple[str | None, ir.DataType | None, str]]
 
@@ -106,14 +108,40 @@ def _run(
     interface = _interface(model)
     engine = Engine(model, target, rules, disabled=disabled, keep_sites=keep_sites)
     report = engine.run()
+    if report.fired:  # what rules built of constants alone; else a second run would fold it
+        _fold_again(model, report)
     inside = StoreInside(target)
     inside(model)
     report.ops_after.update({"Constant": inside.count} if inside.count else {})
-    report.notes = notes + report.notes + inside.notes
-    after = _interface(model)
+    report.notes = notes + report.notes + inside.notes + _advice(report)
+    forget_symbols(model)
+    after = [
+        now if before[2] != "None" else (*now[:2], "None")  # no shape was declared
+        for before, now in zip(interface, _interface(model), strict=True)
+    ]
     if after != interface:
         raise RewriteError(f"inputs and outputs changed from {interface} to {after}")
     return report
+
+
+def _advice(report: Report) -> list[str]:
+    """What to do about nodes that stay because of their type and not because of what they do."""
+    count = sum("bfloat16" in node.form for node in report.stuck)
+    if not count:
+        return []
+    said = (
+        f"{count} of the stuck nodes compute in bfloat16, which {report.target} has no kernels "
+        "for: export the model again in float16 or float32 (onnxruntime-genai's model builder: "
+        "-p fp16 or -p fp32; torch: model.half() or model.float() before the export)"
+    )
+    return [said]
+
+
+def _fold_again(model: ir.Model, report: Report) -> None:
+    if FoldShapes()(model).modified:
+        remove_unused(model)
+        graphs = [*model.graphs(), *model.functions.values()]
+        report.ops_after = count_ops(node for graph in graphs for node in graph)
 
 
 def _interface(model: ir.Model) -> Interface:

@@ -45,7 +45,7 @@ class StreamedTensor(ir.LazyTensor):
     def tofile(self, file: IO[bytes]) -> None:
         """Write the bytes, a piece at a time."""
         for piece in self.pieces():
-            file.write(piece.data.cast("B"))
+            file.write(piece.reshape(-1).view(np.uint8).data)
 
     def _whole(self) -> ir.TensorProtocol:
         data = b"".join(piece.tobytes() for piece in self.pieces())

@@ -108,7 +108,8 @@ def _projections(
         query, key, value = op.emit("Split", [packed, sizes], {"axis": -1}, 3)
     else:
         query, key = linear(scope, x, "attn_q", wide), linear(scope, x, "attn_k", width)
-        value = linear(scope, x, "attn_v", width) if scope.has("attn_v.weight") else key
+        shared = style.normed_values and not scope.has("attn_v.weight")
+        value = key if shared else linear(scope, x, "attn_v", width)
     if style.normed_values:
         heads = op.const([0, 0, layer.kv_heads, layer.head_dim], ir.DataType.INT64)
         normed = plain_norm(scope, decoder, op.Reshape(value, heads), layer.head_dim)

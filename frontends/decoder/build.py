@@ -49,6 +49,7 @@ def build(decoder: Decoder, weights: Weights, source: str) -> ir.Model:
     for i, layer in enumerate(decoder.layers):
         with draft.part(f"layers.{i}") as op:
             scope = Scope(op, weights, source, f"blk.{i}.")
+            _require(scope, decoder, layer)
             cache = past[i] if layer.shares is None else caches[layer.shares]
             normed = norm(scope, decoder, x, "attn_norm") if scope.has("attn_norm.weight") else x
             attended = attention(scope, decoder, layer, normed, lengths, cache)
@@ -67,6 +68,17 @@ def build(decoder: Decoder, weights: Weights, source: str) -> ir.Model:
         for what, value in zip(("key", "value"), state, strict=True):
             draft.output(f"present.{i}.{what}", value)
     return draft.model()
+
+
+def _require(scope: Scope, decoder: Decoder, layer: Layer) -> None:
+    """Stop where a layer lacks what others would do without.
+
+    Raises:
+        BadInput: it does.
+    """
+    for name in decoder.architecture.needs:
+        if layer.shares is None or name != "attn_k_norm":
+            scope.weight(f"{name}.weight")
 
 
 def _past(draft: Draft, index: int, layer: Layer) -> tuple[ir.Value, ir.Value]:

@@ -11,11 +11,13 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "swiglu_oai"]
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """How all models of one architecture are built; what a checkpoint's weights show by being
-    there (biases, q/k norms, sinks, packed projections, gates, a second norm) is not said here.
+    there (biases, packed projections, experts, scales of layers) is not said here.
 
     Attributes:
         norm: the op of every norm.
+        needs: norms and the like without which a layer is damaged, though others have none.
         activation: of the feed-forward part.
+        gated: the feed-forward part multiplies what is activated by a second product.
         permuted: llama.cpp stores rows of Q and K for interleaved rotation; they are put back.
         normed_values: values pass a norm without weights before they enter the cache.
         ffn_norm: name of the norm before the feed-forward part.
@@ -32,7 +34,9 @@ class Architecture:
     """
 
     norm: Literal["RMSNormalization", "LayerNormalization"] = "RMSNormalization"
+    needs: tuple[str, ...] = ("attn_norm", "ffn_norm")
     activation: Activation = "silu"
+    gated: bool = True
     permuted: bool = False
     normed_values: bool = False
     ffn_norm: str = "ffn_norm"

@@ -18,7 +18,7 @@ def activated(op: Tape, x: ir.Value, kind: Activation) -> ir.Value:
 
 
 def feed_forward(scope: Scope, decoder: Decoder, x: ir.Value, suffix: str = "") -> ir.Value:
-    """down(act(gate x) · up x), or down(act(up x)) where there is no gate; x is (B, S, hidden).
+    """down(act(gate x) · up x), or down(act(up x)) without a gate; x is (B, S, hidden).
 
     Args:
         scope: of the layer.
@@ -28,15 +28,18 @@ def feed_forward(scope: Scope, decoder: Decoder, x: ir.Value, suffix: str = "") 
     """
     op, kind = scope.op, decoder.architecture.activation
     width = scope.sized(f"ffn_down{suffix}.weight", decoder.hidden, None).shape[1]
-    gated = scope.has(f"ffn_gate{suffix}.weight")
-    packed = not gated and scope.weight(f"ffn_up{suffix}.weight").shape[0] == 2 * width
+    gate = f"ffn_gate{suffix}"
+    packed = (
+        not scope.has(f"{gate}.weight")
+        and scope.weight(f"ffn_up{suffix}.weight").shape[0] == 2 * width
+    )
     up = linear(scope, x, f"ffn_up{suffix}", 2 * width if packed else width)
-    if gated:
-        hidden = op.Mul(activated(op, linear(scope, x, f"ffn_gate{suffix}", width), kind), up)
-    elif packed:  # gate and up in one weight
+    if packed:  # gate and up in one weight
         sizes = op.const([width, width], ir.DataType.INT64)
-        gate, value = op.emit("Split", [up, sizes], {"axis": -1}, 2)
-        hidden = op.Mul(activated(op, gate, kind), value)
+        first, second = op.emit("Split", [up, sizes], {"axis": -1}, 2)
+        hidden = op.Mul(activated(op, first, kind), second)
+    elif decoder.architecture.gated:
+        hidden = op.Mul(activated(op, linear(scope, x, gate, width), kind), up)
     else:
         hidden = activated(op, up, kind)
     return linear(scope, hidden, f"ffn_down{suffix}")

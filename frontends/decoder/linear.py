@@ -92,14 +92,20 @@ def _matrix(scope: Scope, name: str, weight: Float) -> ir.Value:
 
 def _widened(op: Tape, value: ir.Value) -> ir.Value:
     """Float32 of what is stored in 16 bits, which stays so in the file."""
-    return value if value.dtype == ir.DataType.FLOAT else op.Cast(value, to=ir.DataType.FLOAT)
+    if value.dtype == ir.DataType.FLOAT:
+        return value
+    wide: ir.Value = op.once(("float32 of", value), lambda: op.Cast(value, to=ir.DataType.FLOAT))
+    return wide
 
 
 def embedding(scope: Scope, ids: ir.Value, name: str, shape: tuple[int | None, int]) -> ir.Value:
     """Rows of the table (V, H), of that shape, for ids (B, S): (B, S, H) in float32."""
     op, weight = scope.op, scope.sized(f"{name}.weight", *shape)
     if isinstance(weight, Float):
-        return _widened(op, op.Gather(scope.constant(name, weight.tensor, "table"), ids))
+        table = scope.constant(name, weight.tensor, "table")
+        if table.dtype == ir.DataType.BFLOAT16:  # few runtimes look up bfloat16
+            return op.Gather(_widened(op, table), ids)
+        return _widened(op, op.Gather(table, ids))
     rows, columns = weight.shape
     codes = scope.constant(name, weight.codes, "codes")
     flat = op.Reshape(codes, op.const([rows, columns * weight.bits // 8], ir.DataType.INT64))

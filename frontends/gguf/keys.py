@@ -82,15 +82,16 @@ class Keys:
         value = self.needed(name) if default is None else self.get(name, default)
         return self._whole(name, value, least)
 
-    def number(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None, *, above: float = -math.inf) -> float:
         """A number that has to be there unless there is a default.
 
         Raises:
-            BadInput: it is missing, or no finite number.
+            BadInput: it is missing, or no finite number, or not above what it has to be.
         """
         value = self.needed(name) if default is None else self.get(name, default)
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise self._wrong(name, value, "no number")
+        if not isinstance(value, (int, float)) or not above < value < math.inf:
+            least = f" above {above:g}" if math.isfinite(above) else ""
+            raise self._wrong(name, value, f"no number{least}")
         return float(value)
 
     def _whole(self, name: str, value: Any, least: int) -> int:

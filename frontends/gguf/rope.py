@@ -38,14 +38,14 @@ class Ropes:
         """
         own = ARCHITECTURES[self._keys.arch].sliding_base
         name, dim = "rope.dimension_count", self._keys.size("rope.dimension_count", size)
-        base = self._keys.number("rope.freq_base", 10000.0)
+        base = self._keys.number("rope.freq_base", 10000.0, above=1.0)
         if sliding:
-            base = self._keys.number("rope.freq_base_swa", own or base)
+            base = self._keys.number("rope.freq_base_swa", own or base, above=1.0)
             name, dim = f"{name}_swa", self._keys.size(f"{name}_swa", min(dim, size))
-        if dim % 2 or dim > size or base <= 0:
+        if dim % 2 or dim > size:
             raise BadInput(
                 f"{self._keys.path}: the key '{self._keys.arch}.{name}' rotates {dim} of the "
-                f"{size} features of a head, to the base {base:g}; convert the model again"
+                f"{size} features of a head; convert the model again"
             )
         if sliding and own:
             return Rope(dim, base)
@@ -65,12 +65,7 @@ class Ropes:
                 f"{keys.path}: the key '{keys.arch}.rope.scaling.type' is '{kind}', which cannot "
                 "be built; known: none, linear, yarn, longrope with its divisors as weights"
             )
-        factor = keys.number("rope.scaling.factor")
-        if factor <= 0:
-            raise BadInput(
-                f"{keys.path}: the key '{keys.arch}.rope.scaling.factor' is {factor:g}, no "
-                "factor; convert the model again"
-            )
+        factor = keys.number("rope.scaling.factor", above=0.0)
         scaled = (factor,) * (dim // 2)
         if kind == "yarn":
             scaled, magnitude = self._yarn(dim, base, factor), magnitude * self._sharpened(factor)
@@ -107,8 +102,8 @@ class Ropes:
         """Divisors that grow from 1 for fast frequencies to the factor for slow ones."""
         original = self._keys.size("rope.scaling.original_context_length")
         turns = (
-            self._keys.number("rope.scaling.yarn_beta_fast", 32.0),
-            self._keys.number("rope.scaling.yarn_beta_slow", 1.0),
+            self._keys.number("rope.scaling.yarn_beta_fast", 32.0, above=0.0),
+            self._keys.number("rope.scaling.yarn_beta_slow", 1.0, above=0.0),
         )
         start, stop = (
             dim * math.log(original / (turn * 2 * math.pi)) / (2 * math.log(base)) for turn in turns

@@ -48,6 +48,8 @@ class Layout:
         total: length of the attention mask, 0 if there is none.
         capacity: rows of the KV cache that comes in.
         windows: outputs that are the cache of a window only, with the rows of that window.
+        appended: new rows come last in the cache, however few the mask marks: then what it leaves
+            out lies in front, or a token would not see itself (and with a window nothing at all).
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -55,6 +57,7 @@ class Layout:
     total: int
     capacity: int
     windows: Mapping[str, int] = field(default_factory=dict)
+    appended: bool = False
 
     @property
     def first_prompt(self) -> bool:
@@ -89,7 +92,18 @@ def layout(model: ir.Model, windows: Mapping[str, int] | None = None) -> Layout:
     tokens = next((s[1] for n, s in shapes.items() if _TOKENS.fullmatch(n) and len(s) > 1), 0)
     total = next((s[1] for n, s in shapes.items() if n == "attention_mask" and len(s) == 2), 0)
     capacity = next((s[2] for n, s in shapes.items() if _PAST.fullmatch(n) and len(s) == 4), 0)
-    return Layout(shapes, tokens, total, capacity, windows or {})
+    return Layout(shapes, tokens, total, capacity, windows or {}, _appends(model))
+
+
+def _appends(model: ir.Model) -> bool:
+    """Whether an output is a cache that came in with something behind it."""
+    outputs = set(model.graph.outputs)
+    return any(
+        use.node.op_type == "Concat" and use.idx == 0 and use.node.outputs[0] in outputs
+        for value in model.graph.inputs
+        if _PAST.fullmatch(value.name or "")
+        for use in value.uses()
+    )
 
 
 def _guess(symbol: str, roles: Mapping[str, str]) -> int:
@@ -111,7 +125,9 @@ def model_feeds(model: ir.Model, sizes: Layout, scenario: Scenario) -> Feeds:
             continue
         shape = sizes.shapes[value.name]
         if value.name == "attention_mask" and len(shape) == 2:
-            array: Any = np.broadcast_to(np.arange(shape[1]) < valid, shape)
+            at = np.arange(shape[1])
+            marked = at >= scenario.short if sizes.appended else at < valid
+            array: Any = np.broadcast_to(marked, shape)
         elif value.name == "position_ids" and sizes.total:
             start = 0 if sizes.first_prompt else valid - sizes.tokens
             array = np.broadcast_to(start + np.arange(shape[-1]), shape)
@@ -141,7 +157,7 @@ def specified(
 ) -> npt.NDArray[Any]:
     """The rows of an output that the ops define: no padding, no unwritten cache."""
     valid = sizes.valid(scenario)
-    if not sizes.total:
+    if not sizes.total or (sizes.appended and not sizes.first_prompt):
         return array
     if name in sizes.windows:
         return array[:, :, : kept(valid, array.shape[2], sizes.windows[name])]

@@ -1,7 +1,8 @@
 """Shape arithmetic becomes constants once the dims are fixed.
 
 Folded are Shape and Size of static values, and integer or boolean nodes of a few elements whose
-inputs are all constant. Floats, weights and Q/DQ are never folded, so no file grows.
+inputs are all constant. Floats are folded only on the way to an integer, as torch computes the
+side of a square grid of patches from their number; weights and Q/DQ never, so no file grows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _FOLDED = frozenset({
     "ReduceSum", "Reshape", "Slice", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
 })  # fmt: skip
 _INTEGER = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
+_BETWEEN = frozenset({"Cast", "Ceil", "Div", "Floor", "Mul", "Pow", "Round", "Sqrt"})
+"""Arithmetic on floats that sizes go through."""
 _MOST = 1024
 """Elements of a value that is still shape arithmetic."""
 
@@ -73,15 +76,36 @@ def _value(node: ir.Node, model: ir.Model) -> np.ndarray | None:
         return None
     if node.op_type in {"Shape", "Size"}:
         return _of_shape(node)
-    if node.op_type not in _FOLDED or output.dtype not in _INTEGER:
+    whole = node.op_type in _FOLDED and output.dtype in _INTEGER
+    if not whole and not _becomes_integer(output):
         return None
     inputs = [constant(v) if present(v) else None for v in node.inputs]
     given = [present(v) for v in node.inputs]
     if any(g and t is None for g, t in zip(given, inputs, strict=True)):
         return None
-    if any(t is not None and (t.size > _MOST or t.dtype not in _INTEGER) for t in inputs):
+    if any(t is not None and not _is_of_shapes(t) for t in inputs):
         return None
     return _evaluated(node, inputs, model.opset_imports.get("", 1))
+
+
+def _is_of_shapes(tensor: ir.TensorProtocol) -> bool:
+    """Whether a constant may be a number of shape arithmetic: integers, or one float."""
+    return tensor.size <= (_MOST if tensor.dtype in _INTEGER else 1)
+
+
+def _becomes_integer(value: ir.Value) -> bool:
+    """Whether a float is only ever read, through arithmetic, by a Cast to an integer."""
+    if value.dtype in _INTEGER or value.is_graph_output() or not value.uses():
+        return False
+    readers = [use.node for use in value.uses()]
+    made = value.producer()
+    if made is None or made.op_type not in _BETWEEN:
+        return False
+    return all(
+        reader.op_type in _BETWEEN
+        and (reader.outputs[0].dtype in _INTEGER or _becomes_integer(reader.outputs[0]))
+        for reader in readers
+    )
 
 
 def _of_shape(node: ir.Node) -> np.ndarray | None:

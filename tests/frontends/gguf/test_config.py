@@ -81,6 +81,7 @@ def test_a_missing_key_is_named(key: str) -> None:
     ],
 )
 def test_what_is_not_understood_stops(more: dict[str, Any], words: str) -> None:
+    """D14 for the last two: a scaling of unknown type, or without its factor, names the key."""
     with pytest.raises(BadInput, match=words):
         _decoder(**more)
 
@@ -90,11 +91,14 @@ def test_neutral_values_are_no_fault() -> None:
 
 
 def test_divisors_of_another_size() -> None:
-    with pytest.raises(BadInput, match="holds 3 divisors of rotary frequencies for 16"):
+    with pytest.raises(
+        BadInput, match=r"'rope_freqs.weight' has the shape \[3\], and 16 rotated features have 8"
+    ):
         _decoder(weights=_Weights(rope_freqs=[1, 1, 1]))
 
 
 def test_linear_scaling_divides_every_frequency() -> None:
+    """D14: neither the type nor the factor is passed over."""
     rope = _decoder(rope__scaling__type="linear", rope__scaling__factor=4.0).layers[0].rope
     assert rope is not None
     assert rope.factors == (4.0,) * 8

@@ -87,6 +87,7 @@ def test_what_it_says(tmp_path: Path) -> None:
 
 
 def test_names_are_those_of_the_graph(tmp_path: Path) -> None:
+    """D22; of a file that was really written in test_reports.py."""
     decoder = _config(_folder(tmp_path))["model"]["decoder"]
     layers = range(decoder["num_hidden_layers"])
     assert _filled(decoder["inputs"], layers) == set(INPUTS)
@@ -127,6 +128,7 @@ def test_a_cache_that_starts_late_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_fixed_sizes_are_refused(tmp_path: Path, name: str, shape: Shape) -> None:
+    """D22: a window of fixed length that the configuration does not speak of crashed a runtime."""
     _refused(_folder(tmp_path, {**INPUTS, name: shape}), "fixed sizes")
 
 

@@ -97,6 +97,7 @@ def test_a_quantized_vector(tmp_path: Path) -> None:
 
 def test_the_permutation_of_d50() -> None:
     stored = np.array([0, 3, 1, 4, 2, 5], np.float32)
+    assert permuted(stored, 1).tolist() == [0, 4, 3, 2, 1, 5], "the forward form is no inverse"
     weight = unpermuted(Float(ir.tensor(stored)), 1)
     assert isinstance(weight, Float)
     assert weight.tensor.numpy().tolist() == [0, 1, 2, 3, 4, 5]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from rewriter.parity.feeds import Scenario, layout, model_feeds, specified
 from rewriter.passes.fix_dims import fix_dims
 from tests.decoders import decoder
+from tests.graphs import Builder
 from tests.rewriter.rules import test_embed_layer_normalization as embed
 
 
@@ -68,3 +70,27 @@ def test_seeds_repeat_and_differ(seed: int) -> None:
 def test_free_dims_get_numbers_that_agree() -> None:
     sizes = layout(decoder())
     assert sizes.shapes["attention_mask"][1] == sizes.tokens + sizes.capacity
+
+
+def test_a_mask_leaves_out_what_lies_in_front_of_an_appended_cache() -> None:
+    """Of optimum and torch: behind the new token nothing comes, so a mask never hides it.
+
+    It did, and a window of four then had no row left to look at: HTP and exact arithmetic disagree
+    there, and the rewritten model was called another function.
+    """
+    b = Builder()
+    past = b.input("past_key_values.0.key", ir.DataType.FLOAT, (1, 2, 8, 4))
+    new = b.input("new", ir.DataType.FLOAT, (1, 2, 1, 4))
+    b.input("input_ids", ir.DataType.INT64, (1, 1))
+    b.input("attention_mask", ir.DataType.INT64, (1, 9))
+    b.input("position_ids", ir.DataType.INT64, (1, 1))
+    present = b.op("Concat", past, new, name="present.0.key", axis=2)
+    model = b.model([(present, ir.DataType.FLOAT, (1, 2, 9, 4))])
+    sizes = layout(model)
+    masks = [model_feeds(model, sizes, s) for s in sizes.scenarios(0, 3)]
+    assert [m["attention_mask"].tolist()[0] for m in masks] == [
+        [1] * 9, [0] * 4 + [1] * 5, [0] * 8 + [1],
+    ]  # fmt: skip
+    assert [m["position_ids"].item() for m in masks] == [8, 4, 0]
+    rows = np.ones((1, 2, 9, 4), np.float32)
+    assert specified("present.0.key", rows, sizes, Scenario(0, 4)).shape == rows.shape

@@ -78,3 +78,33 @@ def test_an_output_of_the_graph_stays_a_node() -> None:
     infer_model(model)
     FoldShapes()(model)
     assert [n.op_type for n in model.graph] == ["Shape"]
+
+
+def test_a_float_on_the_way_to_a_size_folds() -> None:
+    """PyTorch takes the root of the number of patches for the side of their grid (DINOv2)."""
+    b = Builder()
+    x = b.input("x", F32, (1, 16, 2))
+    patches, half = b.const("patches", np.float32(16)), b.const("half", np.float32(0.5))
+    root = b.op("Pow", patches, half, name="root")
+    count = b.op("Cast", root, name="count", to=7)
+    side = b.op("Unsqueeze", count, b.const("at", np.array([0])), name="side")
+    one, two = b.const("one", np.array([1])), b.const("two", np.array([2]))
+    shape = b.op("Concat", one, side, side, two, name="shape", axis=0)
+    model = b.model([(b.op("Reshape", x, shape, name="y"), F32, (1, 4, 4, 2))])
+    infer_model(model)
+    FoldShapes()(model)
+    assert [n.op_type for n in model.graph] == ["Reshape"]
+    given = {"x": np.arange(32, dtype=np.float32).reshape(1, 16, 2)}
+    assert np.array_equal(given["x"].reshape(1, 4, 4, 2), ort.run(model, given)["y"])
+
+
+def test_a_float_that_something_else_reads_stays() -> None:
+    b = Builder()
+    x = b.input("x", F32, (4,))
+    root = b.op("Pow", b.const("four", np.float32(4)), b.const("half", np.float32(0.5)), name="r")
+    whole = b.op("Cast", root, name="whole", to=7)
+    y = b.op("Mul", b.op("Mul", x, root, name="m"), b.op("Cast", whole, name="c", to=1), name="y")
+    model = b.model([(y, F32, (4,))])
+    infer_model(model)
+    FoldShapes()(model)
+    assert [n.op_type for n in model.graph] == ["Pow", "Cast", "Mul", "Cast", "Mul"]

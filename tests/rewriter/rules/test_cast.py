@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -34,3 +35,19 @@ def test_float_is_true_where_it_is_not_zero() -> None:
 @pytest.mark.parametrize(("dtype", "version"), [(F16, "2.6.0"), (ir.DataType.FLOAT, "2.7.0")])
 def test_it_stays_where_it_is_legal(dtype: ir.DataType, version: str) -> None:
     assert not lower(cast(dtype), target("qnn", version)).changed
+
+
+def test_a_stored_bfloat16_is_stored_as_float32() -> None:
+    """Every bfloat16 number is a float32; nothing is computed any more."""
+    stored = ir.tensor(np.array([[1.5, -3e38], [1e-40, 0]], ml_dtypes.bfloat16), name="w")
+    b = Builder()
+    x = b.input("x", ir.DataType.FLOAT, (2, 2))
+    wide = b.op("Cast", b.const("w", stored), name="wide", to=1)
+    model = b.model([(b.op("Add", x, wide, name="y"), ir.DataType.FLOAT, (2, 2))])
+    given = {"x": np.zeros((2, 2), np.float32)}
+    expected = ort.run(model, given)["y"]
+    report = lower(model, target("qnn", "2.7.0"))
+    assert report.sites() == {("stored_as_float32", "Cast"): 1}
+    assert [n.op_type for n in model.graph] == ["Add"]
+    assert np.array_equal(expected, ort.run(model, given)["y"])
+    assert not lower(model, target("qnn", "2.7.0")).changed

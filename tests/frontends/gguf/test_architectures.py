@@ -1,0 +1,190 @@
+"""Every architecture against torch's logits of the same weights (fixtures/gguf)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from capabilities import target
+from frontends import read
+from frontends.decoder import experts
+from rewriter.cli import main
+from rewriter.lowering import plan
+from rewriter.passes.fix_dims import fix_dims
+from rewriter.rules.parts.experts import Activation
+from tests.frontends.gguf.altered import CASES, FIXTURES, altered, fixture
+from tests.steps import Steps
+
+GOLDEN = 2e-4
+"""Of the logits' standard deviation."""
+TARGETS = ("qnn@2.7.0", "qnn@2.4.0", "openvino@2025.0.0", "openvino@2026.4.1")
+LONG = "phi3-long"
+"""Rotates texts of up to 24 tokens and longer ones differently, by the length that is served."""
+Array = npt.NDArray[Any]
+
+
+def _golden(case: str, prefix: str = "") -> tuple[Array, Array]:
+    """Ids (1, S), and logits (S, V)."""
+    stored = np.load(FIXTURES / case / "golden.npz")
+    ids, logits = stored[f"{prefix}input_ids"], stored[f"{prefix}logits"]
+    assert np.isfinite(logits).all()
+    assert logits.std() > 0.5
+    return ids, logits
+
+
+def _error(logits: Array, golden: Array) -> float:
+    assert logits.shape[1:] == golden.shape
+    return float(np.abs(logits[0] - golden).max() / golden.std())
+
+
+def _convert(path: Path, out: Path, *more: str) -> int:
+    return main([str(path), "-o", str(out), *more])
+
+
+def _plainly(path: Path, out: Path, case: str) -> Path:
+    """The portable graph of a file, as is."""
+    short = ["--max-seq-len", "24"] if case == LONG else []
+    assert _convert(path, out, "--ep", "ort-cpu", "--parity", "none", "--no-place", *short) == 0
+    return out / "model.onnx"
+
+
+def _stepwise(prompt: Steps, token: Steps, ids: Array, first: int) -> Array:
+    found = [prompt(ids[:, :first])]
+    if token is not prompt:
+        token.take(prompt)
+    found += [token(ids[:, i : i + 1]) for i in range(first, ids.shape[1])]
+    return np.concatenate(found, axis=1)
+
+
+def test_what_there_is() -> None:
+    assert len(CASES) == 18
+    assert sum(path.stat().st_size for path in FIXTURES.rglob("*.*")) < 1_000_000
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits(case: str, tmp_path: Path) -> None:
+    """Whole, and as 8 tokens and then single ones."""
+    ids, golden = _golden(case)
+    model = _plainly(fixture(case), tmp_path / "out", case)
+    assert _error(Steps(model)(ids), golden) < GOLDEN
+    steps = Steps(model)
+    assert _error(_stepwise(steps, steps, ids, 8), golden) < GOLDEN
+
+
+def test_a_long_text_rotates_otherwise(tmp_path: Path) -> None:
+    ids, golden = _golden(LONG, "long_")
+    model = _plainly(fixture(LONG), tmp_path / "out", "any")
+    assert _error(Steps(model)(ids), golden) < GOLDEN
+    short = _golden(LONG)[0]
+    assert _error(Steps(model)(short), _golden(LONG)[1]) > 100 * GOLDEN
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_stuck_or_unknown(case: str) -> None:
+    model = read(fixture(case))
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 32, "total": 32})
+    for name in TARGETS:
+        report = plan(model, target(name))
+        assert not report.stuck, (name, [str(node) for node in report.stuck])
+        assert not report.unknown, (name, [str(node) for node in report.unknown])
+
+
+@pytest.mark.parametrize(
+    "case", ["gemma4-moe", "gpt-oss", "mistral", "olmo2", "smollm3", "stablelm"]
+)
+def test_whole_on_the_device(case: str, tmp_path: Path) -> None:
+    """Both graphs of a fixed cache: placed whole, equal on the device, and the golden logits."""
+    ids, golden = _golden(case)
+    out, report = tmp_path / "out", tmp_path / "report.json"
+    sizes = ["--static", "both", "--seq", "4", "--max-seq-len", "32"]
+    words = ["--ep", "qnn@2.7.0", "--report", str(report), *sizes]
+    assert _convert(fixture(case), out, *words) == 0
+    graphs = json.loads(report.read_text(encoding="utf-8"))["graphs"]
+    assert [graph["phase"] for graph in graphs] == ["prefill", "decode"]
+    for graph in graphs:
+        assert graph["stuck"] == graph["unknown"] == []
+        assert graph["placement"]["on_cpu"] == 0
+    prompt, token = Steps(out / "prefill.onnx"), Steps(out / "decode.onnx")
+    assert _error(_stepwise(prompt, token, ids, 4), golden) < GOLDEN
+
+
+CHANGES: list[tuple[str, dict[str, Any]]] = [
+    ("gemma2", {"keys": {"attention.sliding_window": 0}}),
+    ("gemma2", {"keys": {"attn_logit_softcapping": None}}),
+    ("gemma2", {"keys": {"final_logit_softcapping": None}}),
+    ("gemma3", {"keys": {"rope.scaling.factor": 4.0}}),
+    ("gemma3", {"keys": {"attention.sliding_window": 6}}),
+    ("gemma4-moe", {"drop": ["ffn_gate_inp.scale"]}),
+    ("gemma4-moe", {"drop": ["ffn_down_exps.scale"]}),
+    ("gemma4-moe", {"drop": ["layer_output_scale.weight"]}),
+    ("gemma4-moe", {"drop": ["rope_freqs.weight"]}),
+    ("gemma4-moe", {"keys": {"attention.sliding_window": 6}}),
+    ("gemma4-moe", {"keys": {"rope.freq_base_swa": 9000.0}}),
+    ("gpt-oss", {"drop": ["ffn_gate_inp.bias"]}),
+    ("gpt-oss", {"drop": ["ffn_down_exps.bias"]}),
+    ("gpt-oss", {"drop": ["blk.1.ffn_up_exps.bias"]}),
+    ("gpt-oss", {"drop": ["attn_output.bias"]}),
+    ("gpt-oss", {"keys": {"attention.sliding_window": 4}}),
+    ("gpt-oss", {"keys": {"rope.scaling.yarn_beta_fast": 9.0}}),
+    ("granite", {"keys": {"attention.scale": None}}),
+    ("granite", {"keys": {"embedding_scale": None}}),
+    ("granite", {"keys": {"residual_scale": None}}),
+    ("granite", {"keys": {"logit_scale": None}}),
+    ("granite", {"drop": ["blk.0.attn_k.bias", "blk.0.attn_q.bias"]}),
+    ("mistral", {"keys": {"rope.scaling.factor": 2.0}}),
+    ("phi3-long", {"keys": {"rope.scaling.attn_factor": None}}),
+    ("phi3-long", {"keys": {"attention.sliding_window": 7}}),
+    ("phi3-long", {"keys": {"rope.dimension_count": 8}, "drop": ["factors_short.weight"]}),
+    ("qwen2-yarn", {"keys": {"rope.scaling.yarn_log_multiplier": 1.0}}),
+    ("qwen2moe", {"keys": {"expert_weights_norm": True}}),
+    ("qwen2moe", {"drop": ["attn_v.bias"]}),
+    ("smollm3", {"arch": "llama"}),
+    ("stablelm", {"drop": ["attn_q_norm.weight"]}),
+    ("stablelm", {"drop": ["output_norm.bias"]}),
+    ("stablelm", {"keys": {"rope.dimension_count": 6}}),
+    ("starcoder2", {"keys": {"attention.sliding_window": None}}),
+    ("starcoder2", {"drop": ["blk.0.ffn_up.bias"]}),
+    ("starcoder2", {"drop": ["blk.1.attn_norm.bias"]}),
+]
+"""Each of them a model without one part."""
+
+
+@pytest.mark.parametrize(("case", "change"), CHANGES, ids=lambda x: json.dumps(x).strip('"'))
+def test_the_golden_notices(case: str, change: dict[str, Any], tmp_path: Path) -> None:
+    _require_another(altered(case, tmp_path / "m.gguf", **change), case)
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "value"),
+    [
+        ("gpt-oss", "blk.0.attn_sinks.weight", -1e4),
+        ("gpt-oss", "blk.1.attn_sinks.weight", 0.0),
+        ("qwen2moe", "blk.0.ffn_gate_inp_shexp.weight", 0.0),
+        ("qwen3", "blk.1.attn_k_norm.weight", 1.0),
+        ("gemma2", "blk.1.post_ffw_norm.weight", 1.0),
+        ("stablelm", "blk.0.attn_k_norm.weight", 1.0),
+    ],
+)
+def test_the_golden_notices_numbers(case: str, name: str, value: float, tmp_path: Path) -> None:
+    """A weight that says nothing."""
+    change = {name: lambda array: np.full_like(array, value)}
+    _require_another(altered(case, tmp_path / "m.gguf", tensors=change), case)
+
+
+def _require_another(path: Path, case: str) -> None:
+    """The logits of a file are far from the golden of a case."""
+    ids, golden = _golden(case)
+    model = _plainly(path, path.parent / "out", case)
+    assert _error(Steps(model)(ids), golden) > 10 * GOLDEN
+
+
+def test_the_golden_notices_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of gpt-oss' activation."""
+    unlimited = Activation("swiglu", alpha=1.702, beta=1.0)
+    monkeypatch.setitem(experts._BETWEEN, "swiglu_oai", unlimited)
+    _require_another(altered("gpt-oss", tmp_path / "m.gguf"), "gpt-oss")
