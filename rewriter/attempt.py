@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from rewriter.commit import Commit, check_emitted
 from rewriter.errors import RewriteError
-from rewriter.facts import op_of
+from rewriter.facts import NotStatic, op_of
 from rewriter.matching import Match
 from rewriter.rule import Rule
 from rewriter.site import Refusal, Site
@@ -51,6 +51,9 @@ def attempt(
     except (Refusal, MemoryError):  # neither is a fault of the rule
         tape.discard()
         raise
+    except NotStatic as reason:
+        tape.discard()
+        raise Refusal(str(reason)) from None
     except Exception as error:
         tape.discard()
         raise RuleError(

@@ -17,6 +17,7 @@ from rewriter.commit import Commit
 from rewriter.facts import facts_of, op_of, opset_of
 from rewriter.matching import Match, find
 from rewriter.opsets import NotRaisable, ir_version_of, lower_imports, moves, raised
+from rewriter.passes.unused import remove_unused
 from rewriter.record import Fired, Refused, Report, StuckNode, count_ops
 from rewriter.rule import Registry, Rule
 from rewriter.site import Refusal
@@ -252,14 +253,10 @@ class Engine:
 
     def _tidy(self, *, changed: bool) -> None:
         """Sort, and drop what nothing uses any more; graph inputs and outputs stay."""
-        from onnx_ir.passes import common
-
         for graph in self._graphs():
             graph.sort()
         if changed:
-            common.RemoveUnusedNodesPass()(self.model)
-            common.RemoveUnusedFunctionsPass()(self.model)  # type: ignore[no-untyped-call]
-            common.RemoveUnusedOpsetsPass()(self.model)
+            remove_unused(self.model)
 
     def _lower_opset(self) -> bool:
         """Bring the model down to the opset the target takes, if nothing newer is left."""

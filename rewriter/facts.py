@@ -98,15 +98,19 @@ def dims_of(value: ir.Value) -> tuple[int | None, ...] | None:
     return tuple(d if isinstance(d, int) else None for d in value.shape)
 
 
+class NotStatic(ValueError):
+    """A dim that has to be a number is not; no fault of the rule that asked."""
+
+
 def static_dims(value: ir.Value) -> tuple[int, ...]:
     """Dims of a value that are all numbers.
 
     Raises:
-        ValueError: one is not, or the rank is unknown.
+        NotStatic: one is not, or the rank is unknown.
     """
     dims = dims_of(value)
     if dims is None or None in dims:
-        raise ValueError(f"the shape of '{value.name}' is not static: {value.shape}")
+        raise NotStatic(f"the shape of '{value.name}' is not static: {value.shape}")
     return tuple(d for d in dims if d is not None)
 
 

@@ -18,6 +18,9 @@ def _collect() -> None:
     contrib_shapes.register()
 
 
+_SYMBOLS = "pkg.onnx_shape_inference.sym_data"
+
+
 class NoShape(ValueError):
     """A new node whose outputs get no dtype or shape; a fault of the rule that built it."""
 
@@ -70,10 +73,37 @@ def infer_model(model: ir.Model) -> None:
     }
     for value in declared:
         value.shape = None
-    inference.infer_symbolic_shapes(model, warn_on_missing=False)
+    endless = _loops_without_condition(model)
+    for loop in endless:  # the inference asks for a condition, which ONNX does not
+        loop.replace_input_with(1, ir.val("", dtype=ir.DataType.BOOL, shape=()))
+    try:
+        inference.infer_symbolic_shapes(model, warn_on_missing=False)
+    finally:
+        for loop in endless:
+            loop.replace_input_with(1, None)
     for value, shape in declared.items():
         if value.shape is None:
             value.shape = shape
+
+
+def forget_symbols(model: ir.Model) -> None:
+    """Remove what the inference notes at values for itself; it would be written to the file."""
+    graphs: list[ir.Graph | ir.Function] = [*model.graphs(), *model.functions.values()]
+    for graph in graphs:
+        stored = list(graph.initializers.values()) if isinstance(graph, ir.Graph) else []
+        made = [value for node in graph for value in node.outputs]
+        for value in (*graph.inputs, *stored, *made):
+            value.metadata_props.pop(_SYMBOLS, None)
+
+
+def _loops_without_condition(model: ir.Model) -> list[ir.Node]:
+    return [
+        node
+        for graph in model.graphs()
+        for node in graph
+        if node.op_type == "Loop" and node.domain == "" and len(node.inputs) > 1
+        if node.inputs[1] is None
+    ]
 
 
 def _type_constants(model: ir.Model) -> None:

@@ -67,11 +67,12 @@ class Site:
     # -- inputs and outputs ------------------------------------------------------------------
 
     def optional(self, name: str) -> ir.Value | None:
-        """An optional input, by the schema's name."""
+        """An optional input, by the schema's name; refuses where its type is not known."""
         self._read.add(name)
         for i, value in enumerate(self.node.inputs):
-            if self._schema.input_name(i) == name:
-                return value if present(value) else None
+            if self._schema.input_name(i) == name and value is not None and present(value):
+                self.require(value.dtype is not None, f"the type of {name} is not known")
+                return value
         return None
 
     def input(self, name: str) -> ir.Value:

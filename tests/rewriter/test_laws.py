@@ -137,6 +137,7 @@ def test_law_3_a_budget_ends_rules_that_feed_each_other_new_forms() -> None:
 
 
 def test_law_4_an_input_is_never_renamed_to_an_output() -> None:
+    """D42: the model's input was then called as its output."""
     rules = Registry()
 
     @lowers("Dropout", emits=(), into=rules)
@@ -154,6 +155,7 @@ def test_law_4_an_input_is_never_renamed_to_an_output() -> None:
 
 
 def test_law_4_one_value_for_two_outputs_keeps_both_names() -> None:
+    """D42: two outputs were left with one name, and the checker said nothing."""
     rules = Registry()
 
     @lowers("Split", emits=("Relu",), into=rules)

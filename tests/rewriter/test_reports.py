@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 
@@ -19,6 +20,7 @@ from rewriter.cli import main
 from rewriter.lowering import Stuck, lower, plan
 from rewriter.parity.settings import EXACT
 from rewriter.passes.fix_dims import fix_dims
+from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.runtime import child
 from tests import ort, toys
 from tests.decoders import FIXTURE, Decoder, decoder
@@ -54,28 +56,37 @@ def test_d15_a_past_key_is_not_rotated_again() -> None:
         **{f"past_key_values.0.{part}": rng.standard_normal((1, 2, 8, 16)).astype(np.float32)
            for part in ("key", "value")},
     }  # fmt: skip
+    expected = ort.run(model, given)
     lower(model, target("qnn", "2.7.0"))
     found = ort.run(model, given)
+    for name, reference in expected.items():
+        assert ort.worst(reference, found[name]) < 1e-5
     past = given["past_key_values.0.key"]
     assert np.array_equal(found["present.0.key"][:, :, :8], past)
 
 
 def test_d17_d18_capacity_is_not_length_and_rows_are_left_aligned() -> None:
-    """A buffer of 8 with 5 rows valid before the call: present has 8 rows, the new one is row 5."""
+    """Buffers of 8 with 5 and 3 rows valid: present has 8 rows, the new ones are 5 and 3."""
     model = decoder(Decoder(weights="fp32", layers=1, rotary=False))
-    fix_dims(model, {"batch": 1, "seq": 1, "past": 8, "total": 8})
-    past = np.full((1, 2, 8, 16), 7, np.float32)
+    fix_dims(model, {"batch": 2, "seq": 1, "past": 8, "total": 8})
+    past = np.full((2, 2, 8, 16), 7, np.float32)
     given: dict[str, Any] = {
-        "input_ids": np.array([[5]]),
-        "attention_mask": np.array([[1] * 6 + [0] * 2]),
+        "input_ids": np.array([[5], [6]]),
+        "attention_mask": np.array([[1] * 6 + [0] * 2, [1] * 4 + [0] * 4]),
         "past_key_values.0.key": past,
         "past_key_values.0.value": past,
     }
+    expected = ort.run(model, given)
     lower(model, target("qnn", "2.7.0"))
-    present = ort.run(model, given)["present.0.key"]
+    found = ort.run(model, given)
+    present = found["present.0.key"]
     assert present.shape == past.shape
-    changed = (present != past).any(axis=(0, 1, 3))
-    assert changed.tolist() == [False] * 5 + [True] + [False] * 2
+    changed = (present != past).any(axis=(1, 3))
+    assert [np.flatnonzero(rows).tolist() for rows in changed] == [[5], [3]]
+    assert ort.worst(expected["logits"], found["logits"]) < 1e-5
+    for sequence, row in enumerate((5, 3)):
+        reference = expected["present.0.key"][sequence, :, : row + 1]
+        assert ort.worst(reference, present[sequence, :, : row + 1]) < 1e-5
 
 
 def test_d19_free_dims_stop_the_command_and_zero_is_a_value(
@@ -184,6 +195,31 @@ def test_d38_a_short_source_is_an_error_and_the_source_is_never_written_to(
     assert not (tmp_path / "o").exists()
 
 
+def test_d38_shards_with_other_boundaries_lose_no_tensor(tmp_path: Path) -> None:
+    """Two files become one in their own folder, under the name of one that is still being read."""
+    source = tmp_path / "source"
+    source.mkdir()
+    model = decoder()
+    values = [v for v in model.graph.initializers.values() if v.const_value is not None]
+    before = {str(v.name): v.const_value.numpy() for v in values if v.const_value is not None}
+    for i, name in enumerate(("model.onnx.data", "more.data")):
+        part = [v for at, v in enumerate(values) if at % 3 // 2 == i]
+        tensors = [v.const_value for v in part if v.const_value is not None]
+        made = ir.external_data.convert_tensors_to_external(tensors, source, name)
+        for value, tensor in zip(part, made, strict=True):
+            value.const_value = tensor
+    ir.save(model, source / "model.onnx")
+    words = ["--ep", "ort-cpu", *FAST, "-o", str(source), "--overwrite"]
+    assert main([str(source / "model.onnx"), *words]) == 0
+    assert not (source / "more.data").exists()
+    after = ir.load(source / "model.onnx").graph.initializers
+    assert set(after) == set(before)
+    for name, array in before.items():
+        stored = after[name].const_value
+        assert stored is not None
+        assert np.array_equal(stored.numpy(), array)
+
+
 def test_d39_the_output_stands_alone(tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(FIXTURE, source)
@@ -233,6 +269,42 @@ def test_d46_a_second_run_finds_nothing_to_do() -> None:
             assert lower(model, target(ep)).changed
             again = ir.from_proto(ir.to_proto(model))
             assert not lower(again, target(ep)).changed
+
+
+def test_d47_two_initializers_may_swap_their_names() -> None:
+    """Weights p and q of a branch become the results q and p of an If that is taken."""
+    b, branch = Builder(), Builder()
+    x, taken = b.input("x", F32, (2,)), b.const("taken", np.array(True))
+    inner = [branch.const(n, np.full(2, v, np.float32)) for n, v in (("p", 1), ("q", 2))]
+    graph = ir.Graph([], inner[::-1], nodes=[], initializers=inner, name="then")
+    other = Builder()
+    zeros = other.const("zero", np.zeros(2, np.float32))
+    nothing = [other.op("Identity", zeros, name=name) for name in ("left", "right")]
+    for value in nothing:
+        value.type, value.shape = ir.TensorType(F32), ir.Shape([2])
+    rest = ir.Graph([], nothing, nodes=other.nodes, initializers=[zeros], name="else")
+    p, q = b.node("If", [taken], ["p", "q"], then_branch=graph, else_branch=rest)
+    y = b.op("Sub", b.op("Add", x, p, name="sum"), q, name="y")
+    model = b.model([(y, F32, (2,)), (p, F32, (2,)), (q, F32, (2,))])
+    settle_shapes(model)
+    assert not any(node.op_type == "If" for node in model.graph)
+    found = ort.run(model, {"x": np.array([10, 20], np.float32)})
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "y": [11, 21], "p": [2, 2], "q": [1, 1],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("opset", "after"), [(17, 21), (20, 21), (22, 22)])
+def test_d48_blocked_weights_raise_the_opset_to_21_and_no_further(opset: int, after: int) -> None:
+    b = Builder()
+    x = b.input("x", F32, (1, 4, 64))
+    model = b.model([(b.linear(x, "y", 64, 32, "int4"), F32, (1, 4, 32))], opset)
+    given = {"x": np.random.default_rng(0).standard_normal((1, 4, 64)).astype(np.float32)}
+    expected = ort.run(model, given)["y"]
+    assert lower(model, target("onnx-standard")).ops_after["DequantizeLinear"] == 1
+    assert model.opset_imports[""] == after
+    onnx.checker.check_model(ir.to_proto(model), full_check=True)
+    assert ort.worst(expected, ort.run(model, given)["y"]) < 1e-6
 
 
 def test_d49_a_refusal_names_its_first_failed_condition() -> None:

@@ -158,7 +158,7 @@ def _moved(op: Tape, site: Site, points: npt.NDArray[np.int16], bits: int) -> ir
 
     def codes() -> ir.TensorProtocol:
         spread = points
-        if block:
+        if block and points.size > 1:
             spread = np.repeat(points, block, axis=axis)[tuple(slice(d) for d in shape)]
         elif points.size > 1:
             spread = points.reshape([-1 if i == axis else 1 for i in range(len(shape))])

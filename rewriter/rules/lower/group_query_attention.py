@@ -39,7 +39,7 @@ def attention_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
     sizes = grouped_query.read_sizes(site)
     query, key, value = grouped_query.read_heads(op, site, sizes)
     where = grouped_query.read_positions(op, site, sizes)
-    query, key = grouped_query.rotated(op, site, where, query, key)
+    query, key = grouped_query.rotated(op, site, sizes, where, query, key)
 
     def present(past: ir.Value | None, new: ir.Value) -> ir.Value:
         if sizes.first_prompt:
@@ -78,7 +78,7 @@ def attention_in_a_window(op: Tape, site: Site) -> Sequence[ir.Value]:
     site.require(bias is None, "attention_bias over a windowed cache is not handled")
     query, key, value = grouped_query.read_heads(op, site, sizes)
     query, key = grouped_query.rotated(
-        op, site, grouped_query.read_positions(op, site, sizes), query, key
+        op, site, sizes, grouped_query.read_positions(op, site, sizes), query, key
     )
     past = [site.input(name) for name in ("past_key", "past_value")]
     if sizes.first_prompt:

@@ -203,6 +203,7 @@ def test_layers_share_what_computes_the_tables() -> None:
     ids=str,
 )
 def test_stays_where_a_condition_fails(changes: dict[str, Any], reason: str) -> None:
+    """D13 for the first three: half of a table is enough only where its halves are equal."""
     report = plan(rotation(**changes), NO_NEG)
     assert not report.changed
     (stuck,) = report.stuck
