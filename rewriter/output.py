@@ -22,6 +22,9 @@ Told = Callable[[str, int], None]
 _DATA = "model.onnx.data"
 """Where the weights of a folder are."""
 
+_CHECKPOINTS = frozenset({".gguf", ".safetensors"})
+"""Endings of files that only a person can have put into a folder."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -157,6 +160,11 @@ def _check_expendable(final: Path, held: Sequence[Path], model: Path | None) -> 
         if path.is_dir() and not path.is_symlink():
             raise BadInput(
                 f"-o {final}: holds the folder '{path.name}', which --overwrite would delete; "
+                "give another folder"
+            )
+        if path.suffix.lower() in _CHECKPOINTS:
+            raise BadInput(
+                f"-o {final}: holds the checkpoint '{path.name}', which --overwrite would delete; "
                 "give another folder"
             )
     if model is None or model.resolve().parent != final.resolve():

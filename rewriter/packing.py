@@ -11,7 +11,7 @@ in memory only while it is converted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,17 +58,47 @@ def pack_bits(codes: Bytes, bits: int) -> Bytes:
     return packed
 
 
+def columns(tensor: ir.TensorProtocol, *, rows: bool = False) -> Callable[[int, int], Array]:
+    """Runs of columns of an integer matrix (K, N), the whole of which is never unpacked.
+
+    Args:
+        tensor: (K, N), or (N, K) with ``rows``.
+        rows: its rows are what is meant.
+
+    Returns:
+        A function from ``start`` and ``stop`` to (K, stop - start), of the tensor's type; 4-bit
+        codes come as uint8, signed ones moved up by 8.
+    """
+    n, k = (int(d) for d in tensor.shape.numpy())
+    if tensor.dtype.bitwidth != 4 or k % 2:
+        whole = tensor.numpy()
+        whole = whole.T if rows else whole
+        return lambda start, stop: whole[:, start:stop]
+    packed = np.frombuffer(tensor.tobytes(), np.uint8).reshape(n, k // 2)
+    middle = np.uint8(8 if tensor.dtype.is_signed() else 0)
+
+    def of_rows(start: int, stop: int) -> Array:
+        return unpack_bits(packed[start:stop], 4, k).T ^ middle
+
+    def of_columns(start: int, stop: int) -> Array:
+        first = start // 2
+        codes = unpack_bits(packed[:, first : (stop + 1) // 2], 4, stop - 2 * first)
+        return codes[:, start - 2 * first :] ^ middle
+
+    return of_rows if rows else of_columns
+
+
 def matrix_to_blocks(matrix: Array, block: int, bits: int) -> Bytes:
     """A (K, N) integer matrix as unsigned codes in MatMulNBits' layout.
 
     Signed values are moved up by 2^(bits-1), which is the zero point MatMulNBits assumes.
     """
     k, n = matrix.shape
-    codes = matrix.T.astype(np.int16)
+    unsigned = matrix.T
     if np.issubdtype(matrix.dtype, np.signedinteger) or matrix.dtype.name in {"int4", "int2"}:
-        codes = codes + (1 << (bits - 1))
+        unsigned = unsigned.astype(np.int16) + (1 << (bits - 1))
     blocks = -(-k // block)
-    unsigned = codes.astype(np.uint8)
+    unsigned = unsigned.astype(np.uint8)
     if blocks * block != k:
         unsigned = np.pad(unsigned, [(0, 0), (0, blocks * block - k)])
     return pack_bits(unsigned.reshape(n, blocks, block), bits)

@@ -45,11 +45,12 @@ def save_beside(model: ir.Model, path: Path, first: ir.Model) -> int:
         else:
             own.append(value)
     tensors = [value.const_value for value in own if value.const_value is not None]
-    written = ir.external_data.convert_tensors_to_external(
-        tensors, path.parent, f"{path.name}.data"
-    )
-    for value, tensor in zip(own, written, strict=True):
-        value.const_value = tensor
+    if tensors:  # else there would be an empty file
+        written = ir.external_data.convert_tensors_to_external(
+            tensors, path.parent, f"{path.name}.data"
+        )
+        for value, tensor in zip(own, written, strict=True):
+            value.const_value = tensor
     ir.save(model, path)
     return shared
 

@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-_PIECE_BYTES = 16 << 20
+Rows = Callable[[int, int], npt.NDArray[Any]]
+"""Gives rows ``start`` to ``stop`` as an array whose bytes are theirs, in C order."""
+
+_PIECE_BYTES = 1 << 24
 """Bytes computed at a time: large enough for numpy, small beside any model."""
 
 
@@ -17,30 +20,36 @@ class StreamedTensor(ir.LazyTensor):
     """A tensor made from rows on demand.
 
     Args:
-        rows: gives rows ``start`` to ``stop`` as an array whose bytes are theirs, in C order.
+        begin: called when a pass over the tensor begins; what is read for the whole pass is read
+            here, and kept no longer.
         dtype: element type as stored; types of less than a byte come packed from ``rows``.
         shape: of the whole.
         count: number of rows; any number that divides the bytes of the whole.
         name: of the tensor.
+        piece: bytes computed at a time, where other than usual.
     """
 
     def __init__(
         self,
-        rows: Callable[[int, int], npt.NDArray[Any]],
+        begin: Callable[[], Rows],
         dtype: ir.DataType,
         shape: Sequence[int],
         count: int,
         name: str | None = None,
+        piece: int = 0,
     ) -> None:
         super().__init__(self._whole, dtype, ir.Shape(shape), name=name)
-        self._rows = rows
+        self._begin = begin
         self._count = count
+        self._piece = piece
 
     def pieces(self) -> Iterator[npt.NDArray[Any]]:
         """Runs of rows, one after the other."""
-        step = max(1, _PIECE_BYTES * self._count // max(self.nbytes, 1))
+        rows = self._begin()
+        size = self._piece or _PIECE_BYTES
+        step = max(1, size * self._count // max(self.nbytes, 1))
         for start in range(0, self._count, step):
-            yield np.ascontiguousarray(self._rows(start, min(start + step, self._count)))
+            yield np.ascontiguousarray(rows(start, min(start + step, self._count)))
 
     def tofile(self, file: IO[bytes]) -> None:
         """Write the bytes, a piece at a time."""

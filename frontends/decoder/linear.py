@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from frontends.decoder.draft import Scope, width
-from frontends.decoder.rows import Transposed
+from frontends.decoder.rows import transposed
 from frontends.decoder.weights import Float, Quantized, Weight
 from rewriter.streamed import StreamedTensor
 from rewriter.tape import Tape
@@ -30,7 +30,7 @@ def product(scope: Scope, x: ir.Value, name: str, weight: Weight) -> ir.Value:
     if isinstance(weight, Quantized):
         if weight.minimums is None:
             return _scaled(scope, x, name, weight)
-        turned = scope.constant(name, Transposed(weight.minimums), "minimums")
+        turned = scope.constant(name, transposed(weight.minimums), "minimums")
         return _lowered(scope, x, _scaled(scope, x, name, weight), turned, weight)
     return scope.op.MatMul(x, _matrix(scope, name, weight))
 
@@ -64,7 +64,7 @@ def _zero_points(op: Tape, weight: Quantized) -> ir.Value | None:
     packed = -(-(k // weight.block) * weight.bits // 8)
     byte = sum(weight.zero << shift for shift in range(0, 8, weight.bits))
     tensor = StreamedTensor(
-        lambda start, stop: np.full((stop - start, packed), byte, np.uint8),
+        lambda: lambda start, stop: np.full((stop - start, packed), byte, np.uint8),
         ir.DataType.UINT8,
         (rows, packed),
         rows,
@@ -86,7 +86,7 @@ def _block_sums(op: Tape, x: ir.Value, k: int, block: int) -> ir.Value:
 
 def _matrix(scope: Scope, name: str, weight: Float) -> ir.Value:
     """A float weight as (K, N) in float32."""
-    matrix = scope.constant(name, Transposed(weight.tensor), "weight")
+    matrix = scope.constant(name, transposed(weight.tensor), "weight")
     return _widened(scope.op, matrix)
 
 

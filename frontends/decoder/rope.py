@@ -24,7 +24,7 @@ def tables(op: Tape, rope: Rope, rows: int) -> tuple[ir.Value, ir.Value]:
             wave = np.cos(angles) if what == "cos" else np.sin(angles)
             return (wave * rope.magnitude).astype(np.float32)
 
-        tensor = StreamedTensor(part, ir.DataType.FLOAT, (rows, half), rows)
+        tensor = StreamedTensor(lambda: part, ir.DataType.FLOAT, (rows, half), rows)
         return op.weight((what, rope, rows), tensor, f"rope.{what}")
 
     return table("cos"), table("sin")

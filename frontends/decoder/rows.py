@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ class RowTensor(StreamedTensor):
         shape: tuple[int, ...],
         count: int,
     ) -> None:
-        super().__init__(lambda start, stop: take(slice(start, stop)), dtype, shape, count)
+        super().__init__(lambda: lambda start, stop: take(slice(start, stop)), dtype, shape, count)
         self.take = take
 
 
@@ -139,18 +139,10 @@ def _gathered(
     )
 
 
-class Transposed(StreamedTensor):
+def transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     """An (N, K) tensor as (K, N); what it is made of is read once, not once for each piece."""
-
-    def __init__(self, source: ir.TensorProtocol) -> None:
-        n, k = (int(d) for d in source.shape.numpy())
-        super().__init__(lambda *run: _columns(source.numpy(), *run), source.dtype, (k, n), k)
-        self._source = source
-
-    def pieces(self) -> Iterator[npt.NDArray[Any]]:
-        """Runs of rows of the result."""
-        turned, shape = partial(_columns, self._source.numpy()), self.shape.numpy()
-        yield from StreamedTensor(turned, self.dtype, shape, shape[0]).pieces()
+    n, k = (int(d) for d in tensor.shape.numpy())
+    return StreamedTensor(lambda: partial(_columns, tensor.numpy()), tensor.dtype, (k, n), k)
 
 
 def _columns(array: npt.NDArray[Any], start: int, stop: int) -> Bytes:

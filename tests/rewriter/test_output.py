@@ -14,7 +14,7 @@ import onnx_ir as ir
 import pytest
 
 from rewriter.errors import BadInput, OutOfResources, RewriteError
-from rewriter.output import Staging, staging
+from rewriter.output import Staging, check_target, staging
 from tests.graphs import Builder
 
 F32 = ir.DataType.FLOAT
@@ -317,3 +317,13 @@ def test_a_companion_that_fills_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(shutil, "copyfile", copy)
     with pytest.raises(OutOfResources, match="the disk is full"):
         Staging(tmp_path / "out", tmp_path).copy({"config.json": tmp_path / "config.json"})
+
+
+@pytest.mark.parametrize("name", ["other.gguf", "m-00002-of-00002.GGUF", "model.safetensors"])
+def test_overwrite_deletes_no_checkpoint(name: str, tmp_path: Path) -> None:
+    """Neither the model in its own folder, nor its shards, nor another one."""
+    (tmp_path / name).write_bytes(b"precious")
+    with pytest.raises(BadInput, match=f"holds the checkpoint '{name}'"):
+        check_target(tmp_path, tmp_path / name, overwrite=True)
+    with pytest.raises(BadInput, match=f"holds the checkpoint '{name}'"):
+        check_target(tmp_path, tmp_path.parent / "m.gguf", overwrite=True)

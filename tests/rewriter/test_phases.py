@@ -11,6 +11,8 @@ import pytest
 from capabilities import target
 from rewriter.cli import main
 from rewriter.errors import BadInput
+from rewriter.passes.dim_fit import rotary_rows
+from rewriter.passes.fix_dims import places_and_roles
 from rewriter.phases import phases
 from rewriter.settings import Settings
 from rewriter.source import CONTEXT
@@ -89,3 +91,66 @@ def test_sizes_without_static_are_bad_usage(tmp_path: Path) -> None:
     ir.save(decoder(DECODER), path)
     assert main([str(path), "--ep", "qnn", "--seq", "4", "-o", str(tmp_path / "o")]) == 2
     assert main([str(path), "--ep", "qnn", "--weights", "int4", "-o", str(tmp_path / "o")]) == 2
+
+
+def test_no_cache_is_larger_than_what_the_model_was_trained_for() -> None:
+    model = decoder(DECODER)
+    model.metadata_props[CONTEXT] = "100"
+    for static in ("both", ""):
+        with pytest.raises(BadInput, match="--max-seq-len 101: the model was trained for 100"):
+            phases(_settings("ort-cpu", static=static, max_seq_len=101), model, built=True)
+    assert _dims(model, static="decode", max_seq_len=100)["decode.onnx"]["past"] == 100
+
+
+def test_the_default_cache_fits_the_rotary_table() -> None:
+    rows = rotary_rows(decoder(DECODER))
+    assert rows is not None
+    assert rows[0] < 1024
+    assert _dims(decoder(DECODER), static="decode")["decode.onnx"]["past"] == rows[0]
+
+
+@pytest.mark.parametrize("static", ["", "decode"])
+def test_a_prompt_size_without_a_graph_that_reads_prompts(static: str) -> None:
+    with pytest.raises(BadInput, match=r"--seq 8: .* none is made here"):
+        phases(_settings("ort-cpu", static=static, seq=8), decoder(DECODER), built=True)
+
+
+@pytest.mark.parametrize("dim", ["seq", "past", "total"])
+def test_dims_that_static_sets(dim: str) -> None:
+    settings = _settings(static="both", seq=8, max_seq_len=32, dims={dim: 8})
+    with pytest.raises(BadInput, match="--static sets it, by --seq and --max-seq-len"):
+        phases(settings, decoder(DECODER), built=False)
+
+
+def test_the_models_own_name_of_the_batch() -> None:
+    model = decoder(DECODER)
+    name = next(s for s, role in places_and_roles(model)[1].items() if role == "batch")
+    found = _dims(model, static="decode", max_seq_len=32, dims={name: 2})["decode.onnx"]
+    assert found == {name: 2, "seq": 1, "past": 32, "total": 32}
+    assert list(_dims(model, built=True, dims={name: 1})) == ["prefill.onnx", "decode.onnx"]
+    assert list(_dims(model, built=True, dims={"seq": 1})) == ["model.onnx"]
+
+
+def test_phases_leave_the_runtimes_configuration_behind(tmp_path: Path) -> None:
+    """It names ``model.onnx``, which is not written."""
+    path, out, report = tmp_path / "m.onnx", tmp_path / "out", tmp_path / "r.json"
+    ir.save(decoder(DECODER), path)
+    (tmp_path / "genai_config.json").write_text("{}", encoding="utf-8")
+    words = [str(path), "--ep", "qnn", "-o", str(out), "--parity", "none", "--no-place"]
+    words += ["--static", "both", "--seq", "4", "--max-seq-len", "16", "--report", str(report)]
+    assert main(words) == 0
+    assert not (out / "genai_config.json").exists()
+    notes = json.loads(report.read_text(encoding="utf-8"))["graphs"][0]["notes"]
+    assert any("no genai_config.json was written" in note for note in notes)
+
+
+def test_explain_speaks_of_each_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    ir.save(decoder(DECODER), path)
+    node = next(n.name for n in decoder(DECODER).graph if n.op_type == "GroupQueryAttention")
+    words = ["--ep", "qnn", "--static", "both", "--seq", "4", "--max-seq-len", "16"]
+    assert main(["explain", f"{path}:{node}", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "prefill:" in shown
+    assert "decode:" in shown
+    assert "not fixed" not in shown

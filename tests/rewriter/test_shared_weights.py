@@ -17,7 +17,7 @@ def _model(other: np.ndarray, *, streamed: bool) -> ir.Model:
     x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape((1, 64)))
     same: ir.TensorProtocol = ir.tensor(SAME)
     if streamed:
-        same = StreamedTensor(lambda a, b: SAME[a:b], ir.DataType.FLOAT, (64, 64), 64)
+        same = StreamedTensor(lambda: lambda a, b: SAME[a:b], ir.DataType.FLOAT, (64, 64), 64)
     values = []
     for name, tensor in (("same", same), ("other", ir.tensor(other)), ("tiny", ir.tensor(SAME[0]))):
         tensor.name = name
@@ -64,3 +64,11 @@ def test_a_name_alone_is_not_enough(tmp_path: Path) -> None:
     assert (_weights(tmp_path / "b.onnx")["other"] == changed).all()
     save_beside(_model(SAME[:, :32].copy(), streamed=False), tmp_path / "c.onnx", ir.load(first))
     assert _weights(tmp_path / "c.onnx")["other"].shape == (64, 32)
+
+
+def test_nothing_of_its_own_is_no_file(tmp_path: Path) -> None:
+    first = tmp_path / "a.onnx"
+    ir.save(_model(SAME, streamed=False), first, external_data="model.onnx.data")
+    assert save_beside(_model(SAME, streamed=False), tmp_path / "b.onnx", ir.load(first))
+    assert not (tmp_path / "b.onnx.data").exists()
+    assert (_weights(tmp_path / "b.onnx")["other"] == SAME).all()

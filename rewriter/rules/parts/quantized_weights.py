@@ -20,6 +20,7 @@ import onnx_ir as ir
 from rewriter import packing
 from rewriter.facts import constant
 from rewriter.site import Site
+from rewriter.streamed import Rows, StreamedTensor
 from rewriter.tape import Tape
 
 Array = npt.NDArray[Any]
@@ -131,6 +132,10 @@ def blocks_of_integers(
     return _blocks(op, site, (x, stored), scale, points, rows=False, group=k)
 
 
+_PIECE = 1 << 19
+"""Bytes of codes made at a time: unpacked and turned they take many times that."""
+
+
 def _blocks(
     op: Tape,
     site: Site,
@@ -156,17 +161,19 @@ def _blocks(
         per_group = np.broadcast_to(each, (n, groups))
         return np.repeat(per_group, -(-group // block), axis=1)[:, :blocks]
 
-    def codes() -> ir.TensorProtocol:
-        matrix = stored.numpy()
-        return ir.tensor(packing.matrix_to_blocks(matrix.T if rows else matrix, block, bits))
+    def codes() -> Rows:
+        part = packing.columns(stored, rows=rows)
+        return lambda start, stop: packing.matrix_to_blocks(part(start, stop), block, bits)
 
     def scales() -> ir.TensorProtocol:
         return ir.tensor(np.ascontiguousarray(spread(given.numpy())), dtype=given.dtype)
 
-    packed = ir.Shape((n, blocks, block * bits // 8))
+    packed = (n, blocks, block * bits // 8)
     inputs = [
         op.weight(
-            ("blocks", x, block, rows), ir.LazyTensor(codes, ir.DataType.UINT8, packed), "codes"
+            ("blocks", x, block, rows),
+            StreamedTensor(codes, ir.DataType.UINT8, packed, n, piece=_PIECE),
+            "codes",
         ),
         op.weight(
             ("scales", scale, blocks, n, rows),
