@@ -58,6 +58,16 @@ def pack_bits(codes: Bytes, bits: int) -> Bytes:
     return packed
 
 
+def stored_bytes(tensor: ir.TensorProtocol) -> Bytes:
+    """Bytes of a tensor as they are stored, mapped where they lie in a file.
+
+    A tensor in a file would unpack types of less than a byte, and keep that with the model.
+    """
+    if isinstance(tensor, ir.ExternalTensor):
+        return np.memmap(tensor.path, np.uint8, "r", tensor.offset or 0, (tensor.nbytes,))
+    return np.frombuffer(tensor.tobytes(), np.uint8)
+
+
 def columns(tensor: ir.TensorProtocol, *, rows: bool = False) -> Callable[[int, int], Array]:
     """Runs of columns of an integer matrix (K, N), the whole of which is never unpacked.
 
@@ -74,7 +84,7 @@ def columns(tensor: ir.TensorProtocol, *, rows: bool = False) -> Callable[[int, 
         whole = tensor.numpy()
         whole = whole.T if rows else whole
         return lambda start, stop: whole[:, start:stop]
-    packed = np.frombuffer(tensor.tobytes(), np.uint8).reshape(n, k // 2)
+    packed = stored_bytes(tensor).reshape(n, k // 2)
     middle = np.uint8(8 if tensor.dtype.is_signed() else 0)
 
     def of_rows(start: int, stop: int) -> Array:

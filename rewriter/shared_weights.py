@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from rewriter.packing import stored_bytes
 from rewriter.streamed import StreamedTensor
 
 _SMALL = 1024
@@ -59,7 +60,7 @@ def _equal(one: ir.TensorProtocol, other: ir.ExternalTensor) -> bool:
     """Whether two tensors have the same type, shape and bytes; neither is read whole."""
     if (one.dtype, list(one.shape.numpy())) != (other.dtype, list(other.shape.numpy())):
         return False
-    stored, position = _mapped(other), 0
+    stored, position = stored_bytes(other), 0
     for piece in _pieces(one):
         if not np.array_equal(piece, stored[position : position + len(piece)]):
             return False
@@ -70,11 +71,5 @@ def _equal(one: ir.TensorProtocol, other: ir.ExternalTensor) -> bool:
 def _pieces(tensor: ir.TensorProtocol) -> Iterator[npt.NDArray[np.uint8]]:
     if isinstance(tensor, StreamedTensor):
         yield from (piece.reshape(-1).view(np.uint8) for piece in tensor.pieces())
-    elif isinstance(tensor, ir.ExternalTensor):
-        yield _mapped(tensor)
     else:
-        yield np.frombuffer(tensor.tobytes(), np.uint8)
-
-
-def _mapped(tensor: ir.ExternalTensor) -> npt.NDArray[np.uint8]:
-    return np.memmap(tensor.path, np.uint8, "r", tensor.offset or 0, (tensor.nbytes,))
+        yield stored_bytes(tensor)

@@ -29,11 +29,6 @@ LARGE = Decoder(weights="noise", embedding="blocks", packed=False, layers=5, hid
                 kv_heads=2, head_size=128, ffn=4096, vocabulary=8192)  # fmt: skip
 LARGEST = 4 << 20
 """Bytes of the codes of its head, of which no weight has more; 32 MB as floats."""
-_UNPACKED = pytest.mark.xfail(
-    strict=True,
-    reason="codes of 4 bits that are read from a file stay in memory, unpacked, until the end",
-)
-
 MEASURED = """
 import sys, threading, time
 from pathlib import Path
@@ -89,7 +84,7 @@ def _measured(small: Path, large: Path, out: Path, *words: str) -> int:
     [
         (None, "onnx-standard", "DequantizeLinear"),
         (None, "qnn@2.7.0", "com.microsoft::MatMulNBits"),
-        pytest.param("onnx-standard", "qnn@2.7.0", "com.microsoft::MatMulNBits", marks=_UNPACKED),
+        ("onnx-standard", "qnn@2.7.0", "com.microsoft::MatMulNBits"),
     ],
     ids=["blocks to DQ", "blocks", "DQ to blocks"],
 )
