@@ -21,7 +21,7 @@ def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return array[start:stop]
 
     monkeypatch.setattr(streamed, "_PIECE_BYTES", 400)
-    tensor = StreamedTensor(rows, ir.DataType.FLOAT, (100, 10), 100)
+    tensor = StreamedTensor(lambda: rows, ir.DataType.FLOAT, (100, 10), 100)
     file = io.BytesIO()
     tensor.tofile(file)
     assert file.getvalue() == array.tobytes()
@@ -32,6 +32,6 @@ def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_packed_types_read_unpacked() -> None:
     packed = np.array([[0x21], [0x43]], np.uint8)
-    tensor = StreamedTensor(lambda a, b: packed[a:b], ir.DataType.UINT4, (2, 2), 2)
+    tensor = StreamedTensor(lambda: lambda a, b: packed[a:b], ir.DataType.UINT4, (2, 2), 2)
     assert tensor.numpy().tolist() == [[1, 2], [3, 4]]
     assert "UINT4" in repr(tensor)
