@@ -41,7 +41,10 @@ def refusals_of(rule: Rule) -> list[str]:
 def _called(module: ModuleType, call: ast.Call) -> Iterator[tuple[ModuleType, str]]:
     """Where a function is defined that is called by its name, or as one of a shared module."""
     if isinstance(call.func, ast.Name):
-        yield module, call.func.id
+        function = getattr(module, call.func.id, None)
+        home = inspect.getmodule(function) if inspect.isfunction(function) else None
+        shared = home is not None and home.__name__.startswith(parts.__name__)
+        yield home if home is not None and shared else module, call.func.id
     elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
         other = getattr(module, call.func.value.id, None)
         if isinstance(other, ModuleType) and other.__name__.startswith(parts.__name__):

@@ -138,3 +138,9 @@ VERSIONS = [(ep.name, version) for ep in eps() for version in (ep.measured or ("
 def test_no_portable_op_ends_in_a_dead_end(ep: str, version: str, op: str) -> None:
     ends = [end for end in dead_ends(target(ep, version or None), registry()) if end.row.op == op]
     assert not ends
+
+
+def test_refusals_of_functions_imported_by_name_are_read_too() -> None:
+    """Those of ``blocks_of_integers``, which the rule's module imports from a shared one."""
+    rule = next(rule for rule in registry() if rule.name == "float_product_of_integers")
+    assert "the scales are not one per column" in refusals_of(rule)
