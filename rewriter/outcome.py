@@ -12,6 +12,7 @@ from rewriter.parity.outputs import OutputParity
 from rewriter.parity.sites import SiteParity
 from rewriter.passes.fix_dims import Dims
 from rewriter.placement import Placement
+from rewriter.quantization import QuantizedWeight
 from rewriter.record import Report
 from rewriter.slices import Slice
 from rewriter.source import WeightKind
@@ -77,6 +78,7 @@ class GraphOutcome:
         part: the slice that was placed, where the whole was too much.
         notes: what a person should know.
         allow_stuck: stuck nodes were accepted.
+        quantized: weights that are stored as integers.
         fault: how the runtime failed on a graph that the table calls legal; empty if it did not.
     """
 
@@ -89,6 +91,7 @@ class GraphOutcome:
     part: Slice | None = None
     notes: list[str] = field(default_factory=list)
     allow_stuck: bool = False
+    quantized: list[QuantizedWeight] = field(default_factory=list)
     fault: str = ""
 
     def unplaced(self) -> list[tuple[str, str]]:

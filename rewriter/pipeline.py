@@ -19,6 +19,7 @@ from rewriter.passes import dim_fit
 from rewriter.passes.fix_dims import fix_dims
 from rewriter.phases import Phase, phases
 from rewriter.proof import Proof
+from rewriter.quantization import quantized_weights
 from rewriter.settings import LEVELS, Settings
 from rewriter.source import Source
 from rewriter.stages import Stages
@@ -120,6 +121,7 @@ class Pipeline:
         accept = settings.allow_stuck
         graph = GraphOutcome(phase.name, phase.file, report, dims, allow_stuck=accept)
         graph.notes += report.notes
+        graph.quantized = quantized_weights(model)
         self.outcome.graphs.append(graph)
         self.outcome.weights_after += weight_bytes(model)
         if report.stuck and not accept:

@@ -33,7 +33,7 @@ def correct_present_shapes(model: ir.Model) -> list[str]:
             if declared == rows:
                 continue
             present.shape = ir.Shape([dims[0], dims[1], rows, dims[3]])
-            if isinstance(declared, int) and not windowed:
+            if isinstance(declared, int) and not windowed and present.is_graph_output():
                 notes.append(
                     f"{present.name} was declared with {declared} rows; kept are the {rows} that "
                     "the runtime returns"

@@ -125,6 +125,7 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
         "unknown": [{"node": node, "op": op} for node, op in report.unknown],
         "parity": None if graph.parity is None else _parity(graph.parity),
         "placement": None if graph.placement is None else _placement(graph.placement, graph.part),
+        "quantized": [asdict(weight) for weight in graph.quantized],
         "disagreement": graph.fault or None,
         "notes": graph.notes,
     }

@@ -30,6 +30,12 @@ def show(outcome: Outcome, console: Console) -> None:
         if graph.parity is not None:
             _parity(graph.parity, console)
         _placement(graph, console)
+        for (stored, computed), count in Counter(
+            (w.stored, w.computed) for w in graph.quantized
+        ).items():
+            _line(
+                console, f"  quantized   {count} weights stored in {stored}; computed in {computed}"
+            )
         show_notes(graph.notes, console)
     for kind in outcome.weights:
         change = f"largest error {kind.error:.1e} of max" if kind.error else "exact"

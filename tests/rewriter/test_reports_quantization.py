@@ -1,6 +1,6 @@
 """Public reports of this field on the memory of quantized models and on mask values.
 
-Their source is ../shared/reports.md (D26, D27, D30); those on one op stand in the tests of its
+Their source is ../shared/reports.md (D26, D27, D30, D31); those on one op stand in the tests of its
 rule, those on GGUF in tests/frontends/gguf/test_reports.py.
 """
 
@@ -17,8 +17,10 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import target
+from rewriter.cli import main
 from rewriter.lowering import lower
 from rewriter.passes.fix_dims import fix_dims
+from rewriter.quantization import quantized_weights
 from tests import ort
 from tests.decoders import Decoder, decoder
 from tests.graphs import Builder
@@ -164,3 +166,38 @@ def test_d30_what_hides_a_key_does_not_fill_the_range(value: float, constant: bo
         if value.dtype == F32 and value.const_value is not None
     )
     assert lowest >= (max(value, -3e4) if constant else -3e4)
+
+
+@pytest.mark.parametrize(
+    ("weights", "ep", "stored"),
+    [
+        ("int4_qdq", "qnn@2.7.0", "4 bits, blocks of 32"),
+        ("int4", "onnx-standard", "4 bits, blocks of 32"),
+    ],
+)
+def test_d31_storage_and_computation_are_two_facts(
+    weights: str, ep: str, stored: str, tmp_path: Path
+) -> None:
+    """A file of 4-bit weights is computed in floats, whichever op holds them."""
+    ir.save(decoder(Decoder(weights=weights)), tmp_path / "m.onnx")
+    words = [f"--dim={name}={value}" for name, value in DIMS.items()]
+    words += ["--parity", "none", "--no-place", "--report", str(tmp_path / "r.json")]
+    assert main([str(tmp_path / "m.onnx"), "--ep", ep, "-o", str(tmp_path / "o"), *words]) == 0
+    graph = json.loads((tmp_path / "r.json").read_text())["graphs"][0]
+    found = {(w["stored"], w["computed"]) for w in graph["quantized"]}
+    assert (stored, "floats: dequantized before the product") in found
+
+
+def test_d31_quantized_activations_make_integer_products() -> None:
+    b = Builder()
+    x = b.input("x", ir.DataType.FLOAT, (1, 4, 32))
+    scale, zero = b.const("s", np.float32(0.1)), b.const("z", np.uint16(32768))
+    quantized = b.op("QuantizeLinear", x, scale, zero, name="q")
+    activation = b.op("DequantizeLinear", quantized, scale, zero, name="a")
+    codes = b.const("w", np.ones((32, 8), np.int8))
+    each = b.const("ws", np.ones(8, np.float32)), b.const("wz", np.zeros(8, np.int8))
+    weight = b.op("DequantizeLinear", codes, *each, name="weight", axis=1)
+    y = b.op("MatMul", activation, weight, name="y")
+    (found,) = quantized_weights(b.model([(y, ir.DataType.FLOAT, (1, 4, 8))]))
+    assert found.stored == "8 bits, channels"
+    assert found.computed == "integers: activations of 16 bits"
