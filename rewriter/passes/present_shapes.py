@@ -17,7 +17,7 @@ def correct_present_shapes(model: ir.Model) -> list[str]:
     """Correct declared shapes in place; returns a sentence for each that was not kept."""
     notes = []
     caches = windows(model)
-    for node in model.graph:
+    for node in (node for graph in model.graphs() for node in graph):
         if op_of(node) != "com.microsoft::GroupQueryAttention" or len(node.outputs) < 3:
             continue
         total = constant(node.inputs[6])

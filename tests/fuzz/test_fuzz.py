@@ -40,6 +40,9 @@ NOT_DRAWN = {"If", "Loop", "Scan", "Mul"}
 """Ops of which no node alone reaches a rule: control flow is around the others (:class:`Place`),
 and Mul is lowered as the end of a norm (test_mul.py)."""
 
+ALONE_STAYS = {"IsNaN"}
+"""Ops that are lowered behind another op only, and drawn all the same."""
+
 _TARGETS = [
     *("onnx-standard", "onnx-standard@22", "onnx-standard@18", "qnn@2.3.0", "qnn@2.4.0"),
     *("qnn@2.7.0", "openvino@2025.0.0", "openvino@2026.4.1"),
@@ -135,4 +138,4 @@ def test_a_few(op: str) -> None:
 def test_many(op: str) -> None:
     tally = run(op, EXAMPLES, seed=SEED, log=LOG)
     assert not tally.findings, tally.findings[0]
-    assert tally.labels["lowered"] > 0, tally.line()
+    assert tally.labels["lowered"] > 0 or op in ALONE_STAYS, tally.line()

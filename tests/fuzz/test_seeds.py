@@ -46,6 +46,17 @@ def _prompt(tokens: int, *, const: bool) -> Case:
     return Case(f"{MS}GroupQueryAttention", inputs, [F32] * 3, said, defined=defined)
 
 
+def _buffer() -> Case:
+    """A cache with room, whose rows a branch declares as past and new ones together."""
+    inputs: dict[str, Arg | None] = {
+        "query": f(1, 3, 16), "key": f(1, 3, 16), "value": f(1, 3, 16),
+        "past_key": f(1, 1, 10, 16), "past_value": f(1, 1, 10, 16),
+        "seqlens_k": i([9], np.int32), "total_sequence_length": i(10, np.int32),
+    }  # fmt: skip
+    said = {"num_heads": 1, "kv_num_heads": 1, "scale": 0.3}
+    return Case(f"{MS}GroupQueryAttention", inputs, [F32] * 3, said)
+
+
 SYMBOLIC = Case(
     f"{MS}PackedAttention",
     {"input": f(3, 4), "weights": f(4, 12, const=True), "bias": f(12),
@@ -83,6 +94,8 @@ SEEDS: dict[str, tuple[Case, str, Place, str]] = {
     "a prompt of one by its total": (
         _prompt(1, const=False), "onnx-standard", Place.TOP, "lowered",
     ),
+    # wrong: the cache grew instead of staying as long as it is
+    "a buffer in a branch": (_buffer(), "onnx-standard@22", Place.BRANCH, "stuck"),
     # crashed: the inference wants a condition; then the Loop was left with one input
     "a loop without condition": (SCATTER, "qnn@2.7.0", Place.BODY, "stuck"),
     # crashed: the types of a function's inputs are not known

@@ -90,10 +90,17 @@ def _total(site: Site, tokens: int, capacity: int) -> int | None:
         return site.shape(bias, "attention_bias")[-1]
     present = site.node.outputs[1] if len(site.node.outputs) > 1 else None
     rows = None if present is None else (dims_of(present) or (None,) * 3)[2]
-    if rows is not None and rows > capacity:
+    # Of a value inside the graph only inference tells the rows, and it says past + new always.
+    declared = present is not None and present.is_graph_output() and _outermost(site.node)
+    if declared and rows is not None and rows > capacity:
         return rows
     site.require(rows == capacity, "total_sequence_length is not a constant")
     return None
+
+
+def _outermost(node: ir.Node) -> bool:
+    """Whether a node is in no branch or body: those import no opsets of their own."""
+    return isinstance(node.graph, ir.Graph) and bool(node.graph.opset_imports)
 
 
 def refuse_unhandled(site: Site) -> None:
