@@ -37,6 +37,9 @@ def results() -> Generator[Console, None, None]:
         stream.flush()
     except BrokenPipeError:
         _discard(stream.fileno())
+    except OSError:  # a full disk: what is held would fail again at exit, and change the code
+        _discard(stream.fileno())
+        raise
 
 
 def progress() -> Callable[[str], None]:

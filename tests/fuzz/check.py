@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -31,7 +32,8 @@ last place), and how many times the original's own error."""
 CONSTANT = 1.5e-3
 """float16 computed in float32 on both sides: what a rule stores (a scale, a table) is rounded."""
 
-os.environ["ORT_QMOE_CPU_QNBIT_GEMM"] = "0"  # else QMoE rounds its activations
+_EXACT = {"ORT_QMOE_CPU_QNBIT_GEMM": "0"}
+"""Else ONNX Runtime's QMoE rounds its activations."""
 
 
 class Wrong(AssertionError):
@@ -53,6 +55,7 @@ class Outcome:
     why: str = ""
 
 
+@patch.dict(os.environ, _EXACT)
 def check(case: Case, target: Target, place: Place) -> Outcome:
     """Lower the node for a target and look at everything.
 
