@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,10 @@ from rewriter.errors import BadInput
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from frontends.gguf.requantize import Kind
+    from frontends.decoder.requantize import Kind
     from rewriter.source import Companions, Source
 
-__all__ = ["model_file", "open_source", "read"]
+__all__ = ["model_file", "open_source", "open_sources", "read"]
 
 _COMPANIONS = re.compile(
     r".*(config|token|vocab|merges|chat_template|processor).*\.(json|txt)"
@@ -26,6 +27,8 @@ _COMPANIONS = re.compile(
 
 
 _GENAI = "genai_config.json"
+_PART = ".safetensors"
+"""A file of a checkpoint whose other files lie beside it."""
 _LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.IGNORECASE)
 """All shards of a GGUF model but the first, which stands for the others."""
 
@@ -47,14 +50,25 @@ def _gguf(path: Path, weights: Kind) -> Source:
     return gguf_source(path, weights)
 
 
-_FORMATS: dict[str, Callable[[Path, Kind], Source]] = {".gguf": _gguf, ".onnx": _onnx}
+def _safetensors(path: Path, weights: Kind) -> Source:
+    from frontends.safetensors.reader import safetensors_source
+
+    return safetensors_source(path.parent, weights)
+
+
+_FORMATS: dict[str, Callable[[Path, Kind], Source]] = {
+    ".gguf": _gguf,
+    ".onnx": _onnx,
+    ".safetensors": _safetensors,
+}
 
 
 def read(path: str | Path) -> ir.Model:
     """Read a model: an ONNX file as it is, a checkpoint as a portable graph.
 
     Args:
-        path: an ``.onnx`` or ``.gguf`` file, or a folder that holds exactly one.
+        path: an ``.onnx`` or ``.gguf`` file, a checkpoint of transformers (its folder, or a
+            ``.safetensors`` file in it), or a folder that holds exactly one of all these.
 
     Raises:
         BadInput: there is no such file, no reader for it, or it cannot be used as it is.
@@ -74,6 +88,30 @@ def open_source(path: str | Path, weights: Kind = "exact") -> Source:
     """
     found = model_file(path)
     return _FORMATS[found.suffix.lower()](found, weights)
+
+
+def open_sources(path: str | Path, weights: Kind = "exact") -> list[Source]:
+    """The files of a model, each as :func:`open_source` gives it.
+
+    A folder of several ONNX files is one model: decoder, embedding and encoders, or the phases
+    and parts of one. Anything else is one file.
+
+    Args:
+        path: as in :func:`read`, or such a folder.
+        weights: as in :func:`open_source`.
+
+    Raises:
+        BadInput: as in :func:`open_source`.
+    """
+    from rewriter.source import Companions
+
+    found = Path(path)
+    models = _models(found) if found.is_dir() else []
+    if len(models) < 2 or any(model.suffix.lower() != ".onnx" for model in models):
+        return [open_source(path, weights)]
+    sources = [replace(_onnx(model, weights), name=model.stem) for model in models]
+    rest = Companions({})
+    return [sources[0], *(replace(s, companions=lambda: rest) for s in sources[1:])]
 
 
 def model_file(path: str | Path) -> Path:
@@ -96,9 +134,22 @@ def model_file(path: str | Path) -> Path:
     return found
 
 
-def _only_model(folder: Path) -> Path:
+def _models(folder: Path) -> list[Path]:
     found = (p for p in folder.iterdir() if p.suffix.lower() in _FORMATS and p.is_file())
     models = sorted(p for p in found if not _LATER_SHARD.fullmatch(p.name))
+    return [p for p in models if p.suffix.lower() != _PART] + _checkpoint(folder, models)
+
+
+def _checkpoint(folder: Path, models: list[Path]) -> list[Path]:
+    """One file that stands for all of a checkpoint, which may be among those that are missing."""
+    parts = [p for p in models if p.suffix.lower() == _PART]
+    if not parts and not (folder / f"model{_PART}.index.json").is_file():
+        return []
+    return parts[:1] or [folder / f"model{_PART}"]
+
+
+def _only_model(folder: Path) -> Path:
+    models = _models(folder)
     if len(models) == 1:
         return models[0]
     if not models:
@@ -111,18 +162,20 @@ def _known() -> str:
     return ", ".join(sorted(_FORMATS))
 
 
-def _beside(path: Path, written: Path | None) -> Companions:
+def _beside(path: Path) -> Companions:
     """Tokenizer and configuration files that lie beside a model.
 
-    What tells onnxruntime-genai of a ``model.onnx`` stays behind where there are phases instead.
+    Raises:
+        BadInput: what onnxruntime-genai is told is not to be read.
     """
-    from rewriter.source import Companions
+    from rewriter.source import Companions, GenaiBase
 
     files = sorted(p for p in path.parent.iterdir() if p.is_file())
     found = {p.name: p for p in files if _COMPANIONS.fullmatch(p.name)}
-    if written is None or _GENAI not in found or (written / "model.onnx").is_file():
+    config = found.pop(_GENAI, None)
+    if config is None:
         return Companions(found)
-    del found[_GENAI]
-    return Companions(
-        found, (f"no {_GENAI} was written: the runtime takes a graph of any length, not phases",)
-    )
+    from rewriter.genai.stated import stated
+
+    stated(config)  # what is wrong with it is found before the work
+    return Companions(found, genai=GenaiBase(config))

@@ -1,22 +1,26 @@
 """A mixture of experts as products over stacked weights, every value as it is stored.
 
 The portable ops for experts (MoE, QMoE) hold neither minimums nor float zero points, and ONNX
-Runtime rounds activations in some of them, so experts are spelled out: the rows of every expert's
-first weights lie below each other, those of the second ones side by side, and the routing weight,
-0 for experts that are not chosen, multiplies between the two.
+Runtime rounds activations in some of them, so experts are spelled out, as the rules that lower
+those ops do (:mod:`rewriter.rules.parts.experts`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
 
 import onnx_ir as ir
 
 from frontends.decoder.config import Decoder, Experts
 from frontends.decoder.draft import Scope, width
+from frontends.decoder.inputs import adapted_experts, adapted_sum, prepared
 from frontends.decoder.linear import linear, product
 from frontends.decoder.norms import plain_norm
 from frontends.decoder.rows import rows, side_by_side, stacked
 from frontends.decoder.weights import Weight
-from rewriter.rules.parts.experts import WIDEST, Activation
+from rewriter.rules.parts.expert_activation import Activation
+from rewriter.rules.parts.experts import DenseExperts, Linear
 from rewriter.rules.parts.routing import routing
 from rewriter.tape import Tape
 
@@ -26,6 +30,7 @@ _BETWEEN = {
     "swiglu_oai": Activation("swiglu", alpha=1.702, beta=1.0, limit=7.0),
 }
 """Of a gate and a value, by the name of the architecture's activation."""
+_STACKS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 
 
 def expert_layer(
@@ -40,22 +45,92 @@ def expert_layer(
         x: normalized input.
         routed: what the router looks at, (B, S, hidden); often the same.
     """
-    op, hidden = scope.op, decoder.hidden
+    op, hidden, count = scope.op, decoder.hidden, experts.count
     flat = op.Reshape(x, op.const([1, -1, hidden], ir.DataType.INT64))
     weights = _routing(scope, decoder, experts, routed)
-    down = scope.sized("ffn_down_exps.weight", experts.count, hidden, None)
-    inner, y = down.shape[2], None
-    gate, up = _first(scope, (experts.count, inner, hidden))
-    size = max(1, WIDEST // inner)
-    for start in range(0, experts.count, size):
-        group = range(start, min(start + size, experts.count))
-        part = _group(scope, decoder, flat, weights, (gate, up, down), group)
+    down = scope.sized("ffn_down_exps.weight", count, hidden, None)
+    inner, bias = down.shape[2], "ffn_down_exps.bias"
+    gate, up = _first(scope, (count, inner, hidden))
+    y = None
+    for group in _groups(scope, count):
+        mixture = DenseExperts(
+            len(group),
+            inner,
+            (
+                _first_of(scope, "ffn_gate_exps", gate, group),
+                _first_of(scope, "ffn_up_exps", up, group),
+            ),
+            _BETWEEN[decoder.architecture.activation],
+            partial(_second_of, scope, down, group),
+        )
+        part = mixture(op, flat, _sliced(op, weights, group, 2) if len(group) < count else weights)
         y = part if y is None else op.Add(y, part)
     assert y is not None
-    if scope.has("ffn_down_exps.bias"):
-        bias = scope.vector("ffn_down_exps.bias", experts.count, hidden)
-        y = op.Add(y, op.MatMul(weights, bias))
+    if scope.has(bias):
+        y = op.Add(y, op.MatMul(weights, scope.vector(bias, count, hidden)))
     return op.Reshape(y, op.Shape(x))
+
+
+def _groups(scope: Scope, count: int) -> Iterator[range]:
+    """Runs of experts, and one by one those with a weight of their own, ``NAME.E.weight``.
+
+    What a quantizer left as floats is such: it is multiplied by another input than the rest.
+    """
+    start = 0
+    for expert in range(count):
+        if any(scope.has(f"{name}.{expert}.weight") for name in _STACKS):
+            if start < expert:
+                yield range(start, expert)
+            yield range(expert, expert + 1)
+            start = expert + 1
+    if start < count:
+        yield range(start, count)
+
+
+def _first_of(scope: Scope, name: str, weight: Weight, group: range) -> Linear:
+    """The product with the rows of experts (E, F, hidden) below each other, bias added."""
+    count, inner, hidden = weight.shape
+
+    def linear(op: Tape, x: ir.Value) -> ir.Value:
+        own = f"{name}.{group.start}"
+        if scope.has(f"{own}.weight"):
+            alone = scope.sized(f"{own}.weight", inner, hidden)
+            y = product(scope, prepared(scope, x, own), own, alone)
+        else:
+            label = name if len(group) == count else own
+            y = product(scope, prepared(scope, x, name), label, stacked(weight, group))
+        y = adapted_experts(scope, x, name, y, group)
+        if not scope.has(f"{name}.bias"):
+            return y
+        bias = scope.vector(f"{name}.bias", count, inner)
+        chosen = bias if len(group) == count else _sliced(op, bias, group, 0)
+        return op.Add(y, op.Reshape(chosen, op.const([-1], ir.DataType.INT64)))
+
+    return linear
+
+
+def _second_of(scope: Scope, weight: Weight, group: range, op: Tape, x: ir.Value) -> ir.Value:
+    """The product with the columns of experts (E, hidden, F) beside each other."""
+    count, hidden, inner = weight.shape
+    name, own = "ffn_down_exps", f"ffn_down_exps.{group.start}"
+    alone = scope.has(f"{own}.weight")
+    stem = own if alone else name
+    turned = x
+    if any(scope.has(f"{stem}.{what}") for what in ("order", "prescale", "rotation")):
+        parts = op.Reshape(x, op.const([0, 0, len(group), inner], ir.DataType.INT64))
+        flat = op.const([0, 0, len(group) * inner], ir.DataType.INT64)
+        turned = op.Reshape(prepared(scope, parts, stem), flat)
+    if alone:
+        y = product(scope, turned, own, scope.sized(f"{own}.weight", hidden, inner))
+    else:
+        label = name if len(group) == count else own
+        y = product(scope, turned, label, side_by_side(weight, group))
+    return adapted_sum(scope, x, name, y, group)
+
+
+def _sliced(op: Tape, x: ir.Value, group: range, axis: int) -> ir.Value:
+    bounds = [op.const([at], ir.DataType.INT64) for at in (group.start, group.stop, axis)]
+    return op.Slice(x, *bounds)
 
 
 def _first(scope: Scope, shape: tuple[int, int, int]) -> tuple[Weight, Weight]:
@@ -83,50 +158,6 @@ def _routing(scope: Scope, decoder: Decoder, experts: Experts, x: ir.Value) -> i
     if scope.has("ffn_down_exps.scale"):
         weights = op.Mul(weights, scope.vector("ffn_down_exps.scale", experts.count))
     return weights
-
-
-def _group(
-    scope: Scope,
-    decoder: Decoder,
-    x: ir.Value,
-    weights: ir.Value,
-    parts: tuple[Weight, Weight, Weight],
-    group: range,
-) -> ir.Value:
-    """The share of some experts: x (1, T, hidden) and all weights (1, T, E) to (1, T, hidden)."""
-    op, (gate, up, down) = scope.op, parts
-    count, inner = len(group), down.shape[2]
-    halves = [
-        _biased(
-            scope,
-            product(scope, x, f"{name}.{group.start}", stacked(weight, group)),
-            f"{name}.bias",
-            (gate.shape[0], inner),
-            group,
-        )
-        for name, weight in (("ffn_gate_exps", gate), ("ffn_up_exps", up))
-    ]
-    hidden = _BETWEEN[decoder.architecture.activation](op, *halves)
-    if count < gate.shape[0]:
-        weights = _sliced(op, weights, group, axis=2)
-    by_expert = op.Reshape(hidden, op.const([0, 0, count, inner], ir.DataType.INT64))
-    column = op.Unsqueeze(weights, op.const([3], ir.DataType.INT64))
-    flat = op.const([0, 0, count * inner], ir.DataType.INT64)
-    scaled = op.Reshape(op.Mul(by_expert, column), flat)
-    return product(scope, scaled, f"ffn_down_exps.{group.start}", side_by_side(down, group))
-
-
-def _biased(scope: Scope, x: ir.Value, name: str, shape: tuple[int, int], group: range) -> ir.Value:
-    if not scope.has(name):
-        return x
-    op, bias = scope.op, scope.vector(name, *shape)
-    chosen = _sliced(op, bias, group, axis=0)
-    return op.Add(x, op.Reshape(chosen, op.const([-1], ir.DataType.INT64)))
-
-
-def _sliced(op: Tape, x: ir.Value, group: range, axis: int) -> ir.Value:
-    bounds = [op.const([at], ir.DataType.INT64) for at in (group.start, group.stop, axis)]
-    return op.Slice(x, *bounds)
 
 
 def shared_expert(scope: Scope, x: ir.Value, y: ir.Value) -> ir.Value:

@@ -6,9 +6,11 @@ import numpy as np
 import onnx_ir as ir
 
 from frontends.decoder.draft import Scope, width
+from frontends.decoder.inputs import adapted, prepared, widened
 from frontends.decoder.rows import transposed
 from frontends.decoder.weights import Float, Quantized, Weight
-from rewriter.streamed import StreamedTensor
+from rewriter.packing import pack_bits
+from rewriter.streamed import Rows, StreamedTensor
 from rewriter.tape import Tape
 
 
@@ -19,7 +21,8 @@ def linear(scope: Scope, x: ir.Value, name: str, rows: int | None = None) -> ir.
         BadInput: N is not ``rows``, or a shape does not fit.
     """
     weight = scope.sized(f"{name}.weight", rows, width(x))
-    y = product(scope, x, name, weight)
+    y = product(scope, prepared(scope, x, name), name, weight)
+    y = adapted(scope, x, name, y)
     if scope.has(f"{name}.bias"):
         y = scope.op.Add(y, scope.vector(f"{name}.bias", weight.shape[0]))
     return y
@@ -30,8 +33,8 @@ def product(scope: Scope, x: ir.Value, name: str, weight: Weight) -> ir.Value:
     if isinstance(weight, Quantized):
         if weight.minimums is None:
             return _scaled(scope, x, name, weight)
-        turned = scope.constant(name, transposed(weight.minimums), "minimums")
-        return _lowered(scope, x, _scaled(scope, x, name, weight), turned, weight)
+        least = scope.constant(name, transposed(weight.minimums), "minimums")
+        return _lowered(scope, x, _scaled(scope, x, name, weight), least, weight)
     return scope.op.MatMul(x, _matrix(scope, name, weight))
 
 
@@ -50,14 +53,16 @@ def _scaled(scope: Scope, x: ir.Value, name: str, weight: Quantized) -> ir.Value
         x,
         scope.constant(name, weight.codes, "codes"),
         scope.constant(name, weight.scales, "scales"),
-        _zero_points(op, weight),
+        _zero_points(scope, name, weight),
     ]
     sizes = {"N": n, "K": k, "bits": weight.bits, "block_size": weight.block}
     return op.ms("MatMulNBits", *inputs, **sizes)
 
 
-def _zero_points(op: Tape, weight: Quantized) -> ir.Value | None:
-    """``None`` for the middle, which the op assumes; else one number, packed."""
+def _zero_points(scope: Scope, name: str, weight: Quantized) -> ir.Value | None:
+    """``None`` for the middle, which the op assumes; else packed."""
+    if weight.zeros is not None:
+        return scope.constant(name, _packed(weight.zeros, weight), "zero_points")
     if weight.zero == 1 << (weight.bits - 1):
         return None
     rows, k = weight.shape
@@ -69,7 +74,20 @@ def _zero_points(op: Tape, weight: Quantized) -> ir.Value | None:
         (rows, packed),
         rows,
     )
-    return op.weight(("zero points", byte, rows, packed), tensor, f"zero_points.{rows}x{packed}")
+    key = ("zero points", byte, rows, packed)
+    return scope.op.weight(key, tensor, f"zero_points.{rows}x{packed}")
+
+
+def _packed(zeros: ir.TensorProtocol, weight: Quantized) -> StreamedTensor:
+    """Zero points (N, K/block) as the op has them, of a matrix."""
+    rows, k = weight.shape
+    size = -(-(k // weight.block) * weight.bits // 8)
+
+    def begin() -> Rows:
+        codes = zeros.numpy().reshape(rows, -1)
+        return lambda start, stop: pack_bits(codes[start:stop], weight.bits)
+
+    return StreamedTensor(begin, ir.DataType.UINT8, (rows, size), rows)
 
 
 def _block_sums(op: Tape, x: ir.Value, k: int, block: int) -> ir.Value:
@@ -87,15 +105,7 @@ def _block_sums(op: Tape, x: ir.Value, k: int, block: int) -> ir.Value:
 def _matrix(scope: Scope, name: str, weight: Float) -> ir.Value:
     """A float weight as (K, N) in float32."""
     matrix = scope.constant(name, transposed(weight.tensor), "weight")
-    return _widened(scope.op, matrix)
-
-
-def _widened(op: Tape, value: ir.Value) -> ir.Value:
-    """Float32 of what is stored in 16 bits, which stays so in the file."""
-    if value.dtype == ir.DataType.FLOAT:
-        return value
-    wide: ir.Value = op.once(("float32 of", value), lambda: op.Cast(value, to=ir.DataType.FLOAT))
-    return wide
+    return widened(scope.op, matrix)
 
 
 def embedding(scope: Scope, ids: ir.Value, name: str, shape: tuple[int | None, int]) -> ir.Value:
@@ -104,12 +114,17 @@ def embedding(scope: Scope, ids: ir.Value, name: str, shape: tuple[int | None, i
     if isinstance(weight, Float):
         table = scope.constant(name, weight.tensor, "table")
         if table.dtype == ir.DataType.BFLOAT16:  # few runtimes look up bfloat16
-            return op.Gather(_widened(op, table), ids)
-        return _widened(op, op.Gather(table, ids))
+            return op.Gather(widened(op, table), ids)
+        return widened(op, op.Gather(table, ids))
     rows, columns = weight.shape
     codes = scope.constant(name, weight.codes, "codes")
     flat = op.Reshape(codes, op.const([rows, columns * weight.bits // 8], ir.DataType.INT64))
-    inputs = [flat, ids, scope.constant(name, weight.scales, "scales"), _zero_points(op, weight)]
+    inputs = [
+        flat,
+        ids,
+        scope.constant(name, weight.scales, "scales"),
+        _zero_points(scope, name, weight),
+    ]
     kind = {"gather_axis": 0, "quantize_axis": 1, "bits": weight.bits, "block_size": weight.block}
     y = op.ms("GatherBlockQuantized", *inputs, **kind)
     if weight.minimums is None:
@@ -127,8 +142,8 @@ def tied_head(scope: Scope, x: ir.Value, name: str) -> ir.Value:
     op, weight = scope.op, scope.weight(f"{name}.weight")
     if isinstance(weight, Float):
         table = scope.constant(name, weight.tensor, "table")
-        return op.MatMul(x, op.Transpose(_widened(op, table), perm=[1, 0]))
+        return op.MatMul(x, op.Transpose(widened(op, table), perm=[1, 0]))
     if weight.minimums is None:
         return _scaled(scope, x, name, weight)
-    turned = op.Transpose(scope.constant(name, weight.minimums, "minimums"), perm=[1, 0])
-    return _lowered(scope, x, _scaled(scope, x, name, weight), turned, weight)
+    least = op.Transpose(scope.constant(name, weight.minimums, "minimums"), perm=[1, 0])
+    return _lowered(scope, x, _scaled(scope, x, name, weight), least, weight)

@@ -56,13 +56,14 @@ def gathered(weight: Weight, order: npt.NDArray[np.intp]) -> Weight:
     shape = weight.shape
     if isinstance(weight, Float):
         return Float(_gathered(weight.tensor, shape, order))
-    least = weight.minimums
+    least, zeros = weight.minimums, weight.zeros
     return replace(
         weight,
         shape=(*shape[:-2], len(order), shape[-1]),
         codes=_gathered(weight.codes, shape, order),
         scales=_gathered(weight.scales, shape, order),
         minimums=None if least is None else _gathered(least, shape, order),
+        zeros=None if zeros is None else _gathered(zeros, shape, order),
     )
 
 
@@ -92,13 +93,14 @@ def _chosen(weight: Weight, chosen: npt.NDArray[np.intp], outer: tuple[int]) -> 
 
     if isinstance(weight, Float):
         return Float(part(weight.tensor))
-    least = weight.minimums
+    least, zeros = weight.minimums, weight.zeros
     return replace(
         weight,
         shape=(*outer, joined * weight.shape[2]),
         codes=part(weight.codes),
         scales=part(weight.scales),
         minimums=None if least is None else part(least),
+        zeros=None if zeros is None else part(zeros),
     )
 
 
@@ -115,7 +117,7 @@ def taken(tensor: ir.TensorProtocol, shape: Sequence[int], chosen: Selection) ->
     """Rows of a tensor of a weight, as bytes.
 
     Args:
-        tensor: codes, scales, minimums or floats.
+        tensor: codes, scales, minimums, zero points or floats.
         shape: of the weight.
         chosen: numbers of rows, of all experts one after the other.
     """

@@ -42,6 +42,7 @@ class Quantized:
         codes: uint8 (..., N, K/block, block·bits/8) in MatMulNBits' layout, low bits first.
         scales: float32 (..., N, K/block).
         minimums: the same, or ``None`` where the format has none.
+        zeros: uint8 (..., N, K/block), a zero point for each block in place of ``zero``.
     """
 
     shape: tuple[int, ...]
@@ -51,6 +52,7 @@ class Quantized:
     codes: ir.TensorProtocol
     scales: ir.TensorProtocol
     minimums: ir.TensorProtocol | None = None
+    zeros: ir.TensorProtocol | None = None
 
 
 Weight = Float | Quantized

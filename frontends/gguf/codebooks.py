@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from frontends.gguf.blocks import LOW, Bytes, Floats, field, halves
-from frontends.gguf.forms import Form
+from frontends.gguf.forms import BlockForm
 
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 _FP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
@@ -92,7 +92,7 @@ def _nvfp4_scales(blocks: Bytes) -> Floats:
     return _E4M3[field(blocks, 0, 4)]
 
 
-IQ4_NL = Form(8, 32, 128, _iq4_nl_codes, _iq4_nl_scales)
-IQ4_XS = Form(8, 32, 128, _iq4_xs_codes, _iq4_xs_scales)
-MXFP4 = Form(8, 32, 128, _mxfp4_codes, _mxfp4_scales)
-NVFP4 = Form(8, 16, 128, _nvfp4_codes, _nvfp4_scales)
+IQ4_NL = BlockForm(8, 32, 128, _iq4_nl_codes, _iq4_nl_scales)
+IQ4_XS = BlockForm(8, 32, 128, _iq4_xs_codes, _iq4_xs_scales)
+MXFP4 = BlockForm(8, 32, 128, _mxfp4_codes, _mxfp4_scales)
+NVFP4 = BlockForm(8, 16, 128, _nvfp4_codes, _nvfp4_scales)

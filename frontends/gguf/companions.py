@@ -10,39 +10,34 @@ from frontends.gguf.genai_config import genai_config
 from frontends.gguf.pre_tokenizers import pre_tokenizer
 from frontends.gguf.tokenizer import TokenizerFiles, tokenizer_files
 from frontends.gguf.vocabulary import KEY, Vocabulary
-from rewriter.source import Companions
+from rewriter.source import Companions, GenaiBase
 
 
 def companions_of(
-    path: Path,
-    metadata: Mapping[str, Any],
-    folder: Path | None = None,
-    tokenizer: TokenizerFiles | None = None,
+    path: Path, metadata: Mapping[str, Any], tokenizer: TokenizerFiles | None = None
 ) -> Companions:
     """All files of a model.
 
     Args:
         path: of the GGUF file, for messages.
         metadata: its keys.
-        folder: holds the graphs that were written; without it there is no ``genai_config.json``,
-            which has to fit them.
         tokenizer: what was made of it before; large vocabularies take seconds.
 
     Raises:
         BadInput: the tokenizer is damaged, or splits a text in a way that is not known.
     """
     tokenizer = tokenizer or tokenizer_files(path, metadata)
-    if folder is None or tokenizer.vocabulary is None:
+    if tokenizer.vocabulary is None:
         return Companions(tokenizer.files, tokenizer.notes)
-    config, reason = genai_config(folder, metadata, tokenizer.vocabulary)
-    notes = [reason] if reason else []
+    notes = []
     pre = metadata.get(f"{KEY}pre", "default")
-    if config and not _split_by_genai(tokenizer.vocabulary):
+    if not _split_by_genai(tokenizer.vocabulary):
         notes.append(
             f"onnxruntime-genai 0.18.0 does not split a text as '{KEY}pre' = '{pre}' says; feed it "
             "the ids that the package 'tokenizers' makes of tokenizer.json"
         )
-    return Companions({**tokenizer.files, **config}, tuple(notes))
+    config = GenaiBase(genai_config(metadata, tokenizer.vocabulary), tuple(notes))
+    return Companions(tokenizer.files, tokenizer.notes, config)
 
 
 def _split_by_genai(vocabulary: Vocabulary) -> bool:

@@ -9,7 +9,7 @@ from frontends.gguf.blocks import Bytes, Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class BlockForm:
     """How blocks become codes, scales and minimums, each read without the others:
     ``scale * (code - zero) - minimum``.
 

@@ -21,7 +21,7 @@ from frontends.gguf.blocks import (
     quads,
     runs,
 )
-from frontends.gguf.forms import Form
+from frontends.gguf.forms import BlockForm
 
 _TWO = np.uint8(3)
 
@@ -150,8 +150,8 @@ def _q6_scales(blocks: Bytes) -> Floats:
     return halves(blocks, 208) * field(blocks, 192, 208).view(np.int8).astype(np.float32)
 
 
-Q2_K = Form(2, 16, 0, _q2_codes, _q2_scales, _q2_minimums)
-Q3_K = Form(4, 16, 8, _q3_codes, _q3_scales)
-Q4_K = Form(4, 32, 0, _q4_codes, _k_scales, _k_minimums)
-Q5_K = Form(8, 32, 0, _q5_codes, _k_scales, _k_minimums)
-Q6_K = Form(8, 16, 128, _q6_codes, _q6_scales)
+Q2_K = BlockForm(2, 16, 0, _q2_codes, _q2_scales, _q2_minimums)
+Q3_K = BlockForm(4, 16, 8, _q3_codes, _q3_scales)
+Q4_K = BlockForm(4, 32, 0, _q4_codes, _k_scales, _k_minimums)
+Q5_K = BlockForm(8, 32, 0, _q5_codes, _k_scales, _k_minimums)
+Q6_K = BlockForm(8, 16, 128, _q6_codes, _q6_scales)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from frontends.decoder import keys as base
+from frontends.decoder.keys import short
 from rewriter.errors import BadInput
 
 _IDLE = frozenset(
@@ -41,13 +42,15 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 """Values at which keys that change the function do not; gating by softmax, before or after."""
 
 
-class Keys:
+class Keys(base.Keys):
     """Metadata of one file; names are asked without the ``{arch}.`` they start with.
 
     Attributes:
         path: of the file.
         arch: name of the architecture.
     """
+
+    advice = "convert the model again"
 
     def __init__(self, path: Path, metadata: Mapping[str, Any]) -> None:
         self.path = path
@@ -60,50 +63,9 @@ class Keys:
         self._asked.add(name)
         return self._metadata.get(f"{self.arch}.{name}", default)
 
-    def needed(self, name: str) -> Any:
-        """A value that has to be there.
-
-        Raises:
-            BadInput: it is not.
-        """
-        value = self.get(name)
-        if value is None:
-            raise BadInput(
-                f"{self.path}: the key '{self.arch}.{name}' is missing; convert the model again"
-            )
-        return value
-
-    def size(self, name: str, default: int | None = None, *, least: int = 1) -> int:
-        """A whole number that has to be there unless there is a default.
-
-        Raises:
-            BadInput: it is missing, or no number, or less than it can be.
-        """
-        value = self.needed(name) if default is None else self.get(name, default)
-        return self._whole(name, value, least)
-
-    def number(self, name: str, default: float | None = None, *, above: float = -math.inf) -> float:
-        """A number that has to be there unless there is a default.
-
-        Raises:
-            BadInput: it is missing, or no finite number, or not above what it has to be.
-        """
-        value = self.needed(name) if default is None else self.get(name, default)
-        if not isinstance(value, (int, float)) or not above < value < math.inf:
-            least = f" above {above:g}" if math.isfinite(above) else ""
-            raise self._wrong(name, value, f"no number{least}")
-        return float(value)
-
-    def _whole(self, name: str, value: Any, least: int) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self._wrong(name, value, f"no whole number from {least}")
-        return value
-
-    def _wrong(self, name: str, value: Any, words: str) -> BadInput:
-        return BadInput(
-            f"{self.path}: the key '{self.arch}.{name}' is {_short(value)}, {words}; convert the "
-            "model again"
-        )
+    def full(self, name: str) -> str:
+        """A key with the architecture in front."""
+        return f"{self.arch}.{name}"
 
     def sizes(self, name: str, layers: int, default: Any = None) -> list[int]:
         """A whole number from 1 for each layer.
@@ -111,7 +73,7 @@ class Keys:
         Raises:
             BadInput: one is missing, or none.
         """
-        return [self._whole(name, value, 1) for value in self.by_layer(name, layers, default)]
+        return [self.whole(name, value, 1) for value in self.by_layer(name, layers, default)]
 
     def by_layer(self, name: str, layers: int, default: Any = None) -> list[Any]:
         """A value for each layer: a list of that length, or one for all."""
@@ -140,11 +102,6 @@ class Keys:
                 continue
             if value not in _NEUTRAL.get(name, ()):
                 raise BadInput(
-                    f"{self.path}: the key '{key}' is {_short(value)}, which '{self.arch}' models "
+                    f"{self.path}: the key '{key}' is {short(value)}, which '{self.arch}' models "
                     "are not known to use; without it this would be another model"
                 )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) < 40 else f"{text[:37]}..."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from frontends.gguf.blocks import LOW, Bytes, Floats, field, halves, high_pairs, low_pairs
-from frontends.gguf.forms import Form
+from frontends.gguf.forms import BlockForm
 
 
 def _scales(blocks: Bytes) -> Floats:
@@ -59,8 +59,8 @@ def _q8_0(blocks: Bytes) -> Bytes:
     return field(blocks, 2, 34) ^ np.uint8(128)
 
 
-Q4_0 = Form(4, 32, 8, _q4_0, _scales)
-Q4_1 = Form(4, 32, 0, _q4_1, _scales, _minimums)
-Q5_0 = Form(8, 32, 128, _q5_0, _scales)
-Q5_1 = Form(8, 32, 0, _q5_1, _scales, _minimums)
-Q8_0 = Form(8, 32, 128, _q8_0, _scales)
+Q4_0 = BlockForm(4, 32, 8, _q4_0, _scales)
+Q4_1 = BlockForm(4, 32, 0, _q4_1, _scales, _minimums)
+Q5_0 = BlockForm(8, 32, 128, _q5_0, _scales)
+Q5_1 = BlockForm(8, 32, 0, _q5_1, _scales, _minimums)
+Q8_0 = BlockForm(8, 32, 128, _q8_0, _scales)

@@ -12,11 +12,11 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from frontends.decoder.rows import Selection
 from frontends.gguf import codebooks, k_quants, plain_quants
 from frontends.gguf.blocks import Bytes
-from frontends.gguf.forms import Form
+from frontends.gguf.forms import BlockForm
 
-__all__ = ["FORMS", "Form", "converted"]
+__all__ = ["FORMS", "BlockForm", "converted"]
 
-FORMS: dict[GGMLQuantizationType, Form] = {
+FORMS: dict[GGMLQuantizationType, BlockForm] = {
     GGMLQuantizationType.Q4_0: plain_quants.Q4_0,
     GGMLQuantizationType.Q4_1: plain_quants.Q4_1,
     GGMLQuantizationType.Q5_0: plain_quants.Q5_0,

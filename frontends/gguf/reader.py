@@ -9,11 +9,11 @@ import onnx_ir as ir
 
 from frontends.decoder.build import build
 from frontends.decoder.config import Decoder
+from frontends.decoder.requantize import Kind
 from frontends.decoder.weights import Weight
 from frontends.gguf.companions import companions_of
 from frontends.gguf.config import decoder_of
 from frontends.gguf.file import GgufFile
-from frontends.gguf.requantize import Kind
 from frontends.gguf.tokenizer import TokenizerFiles, tokenizer_files
 from frontends.gguf.weights import GgufWeights, unpermuted
 from rewriter.errors import BadInput
@@ -68,18 +68,15 @@ class _Reader:
         """What became of the weights, by type."""
         return [kind for stored in self.weights for kind in stored.kinds()]
 
-    def companions(self, folder: Path | None = None) -> Companions:
-        """Tokenizer and configuration, from the metadata.
-
-        Args:
-            folder: what was written, for the configuration that has to fit it.
+    def companions(self) -> Companions:
+        """Tokenizer and configuration, from the metadata alone.
 
         Raises:
             BadInput: the tokenizer is damaged, or splits a text in a way that is not known.
         """
         path, metadata = self.file.path, self.file.metadata
         self.tokenizer = self.tokenizer or tokenizer_files(path, metadata)
-        return companions_of(path, metadata, folder, self.tokenizer)
+        return companions_of(path, metadata, self.tokenizer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import onnx_ir as ir
 from gguf import quants
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from frontends.decoder.kinds import Kept, kinds_of
+from frontends.decoder.requantize import Kind, Loss, requantized
 from frontends.decoder.rows import Bytes, RowTensor, Selection, gathered
 from frontends.decoder.weights import Float, Quantized, Weight
 from frontends.gguf.damage import check_text_model
 from frontends.gguf.file import GgufFile, GgufTensor
-from frontends.gguf.quants import FORMS, Form, converted
-from frontends.gguf.requantize import Kind, Loss, requantized
+from frontends.gguf.quants import FORMS, BlockForm, converted
 from rewriter.errors import BadInput
 from rewriter.source import WeightKind
 
@@ -84,22 +86,13 @@ class GgufWeights:
 
     def kinds(self) -> list[WeightKind]:
         """What became of those asked for, by type and form."""
-        rows: dict[tuple[str, str], list[tuple[int, int, float]]] = {}
+        return kinds_of(self._kept())
+
+    def _kept(self) -> Iterator[Kept]:
         for name, (weight, loss) in self._asked.items():
             tensor = self._file.tensors[name]
-            entry = (tensor.nbytes, _nbytes(weight), loss.value)
-            rows.setdefault((tensor.type.name, _described(tensor, weight)), []).append(entry)
-        return [
-            WeightKind(
-                kind,
-                form,
-                len(entries),
-                sum(entry[0] for entry in entries),
-                sum(entry[1] for entry in entries),
-                max(entry[2] for entry in entries),
-            )
-            for (kind, form), entries in sorted(rows.items())
-        ]
+            form = _described(tensor, weight)
+            yield Kept(tensor.type.name, form, tensor.nbytes, _nbytes(weight), loss.value)
 
 
 def unpermuted(weight: Weight, heads: int) -> Weight:
@@ -149,7 +142,7 @@ def _weight(tensor: GgufTensor) -> Weight:
     return _quantized(tensor, form)
 
 
-def _quantized(tensor: GgufTensor, form: Form) -> Quantized:
+def _quantized(tensor: GgufTensor, form: BlockForm) -> Quantized:
     *outer, width = tensor.shape
     blocks = width // form.block
     packed = form.block * form.bits // 8

@@ -16,7 +16,7 @@ from frontends.decoder import experts
 from rewriter.cli import main
 from rewriter.lowering import plan
 from rewriter.passes.fix_dims import fix_dims
-from rewriter.rules.parts.experts import Activation
+from rewriter.rules.parts.expert_activation import Activation
 from tests.frontends.gguf.altered import CASES, FIXTURES, altered, fixture
 from tests.steps import Steps
 

@@ -22,6 +22,7 @@ from frontends.gguf.tokenizer import tokenizer_files
 from frontends.gguf.weights import GgufWeights
 from rewriter.cli import main
 from rewriter.errors import BadInput
+from rewriter.genai import check
 from tests import ort
 from tests.frontends.gguf.altered import altered, fixture
 from tests.frontends.gguf.files import HALVES, T, dequantized, random_blocks, values_of, write
@@ -80,14 +81,23 @@ def test_d22_the_configuration_fits_the_graph_that_lies_beside_it(tmp_path: Path
     assert cache.shape[3] == decoder["head_size"]
 
 
-def test_d22_a_graph_of_fixed_windows_gets_no_configuration_that_would_crash(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_d22_graphs_of_fixed_windows_get_a_configuration_that_speaks_of_them(
+    tmp_path: Path,
 ) -> None:
+    """Window, alignment and names are those of the graphs; the pads are masked by a stage."""
     source = altered("qwen3", tmp_path / "m.gguf", more=_vocabulary("qwen3"))
-    out = _converted(source, tmp_path / "out", "--static", "both", "--max-seq-len", "64")
-    assert (out / "prefill.onnx").exists()
-    assert not (out / "genai_config.json").exists()
-    assert "genai_config" in "".join(capsys.readouterr())
+    out = _converted(source, tmp_path / "out", "--static", "both", "--seq=8", "--max-seq-len=64")
+    config = json.loads((out / "genai_config.json").read_text())
+    decoder = config["model"]["decoder"]
+    window = decoder["sliding_window"]
+    assert (window["window_size"], window["alignment"]) == (8, "left")
+    assert window["slide_key_value_cache"] is False
+    ids = ir.load(out / "prefill.onnx").graph.inputs[0]
+    assert (ids.name, ids.shape) == ("input_ids", ir.Shape([1, 8]))
+    check(config, out)
+    config["model"]["decoder"]["sliding_window"]["window_size"] = 16
+    with pytest.raises(BadInput, match="window_size' is 16, and the graphs have 8"):
+        check(config, out)
 
 
 def _vocabulary(case: str) -> dict[str, Any]:

@@ -159,7 +159,10 @@ def _values(weight: Weight, chosen: Selection) -> Floats:
     packed = taken(weight.codes, weight.shape, chosen)
     codes = unpack_bits(packed, weight.bits, weight.shape[-1]).reshape(-1, blocks, weight.block)
     scales = taken(weight.scales, weight.shape, chosen).view(np.float32)[..., None]
-    values = scales * (codes.astype(np.float32) - np.float32(weight.zero))
+    zero: Any = np.float32(weight.zero)
+    if weight.zeros is not None:
+        zero = taken(weight.zeros, weight.shape, chosen).astype(np.float32)[..., None]
+    values: Floats = scales * (codes.astype(np.float32) - zero)
     if weight.minimums is not None:
         values -= taken(weight.minimums, weight.shape, chosen).view(np.float32)[..., None]
     return values.reshape(len(packed), -1)

@@ -9,10 +9,10 @@ import onnx_ir as ir
 import pytest
 from gguf.constants import GGMLQuantizationType
 
+from frontends.decoder.requantize import Kind, requantized
 from frontends.decoder.rows import gathered
 from frontends.decoder.weights import Float, Quantized
 from frontends.gguf.file import GgufFile
-from frontends.gguf.requantize import Kind, requantized
 from frontends.gguf.weights import GgufWeights
 from tests.frontends.gguf.files import T, codes_of, dequantized, random_blocks, values_of, write
 

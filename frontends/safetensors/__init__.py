@@ -1,0 +1,1 @@
+"""Safetensors: checkpoints as Hugging Face transformers saves them, a folder each."""
