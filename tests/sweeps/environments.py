@@ -21,6 +21,13 @@ PACKAGES = {
 }
 """What pip installs for each."""
 
+DRIVERS = {
+    "genai@0.18.0": [
+        *("onnxruntime-genai==0.18.0", "onnxruntime==1.32.0", "onnxruntime-qnn==2.7.0"),
+    ],
+}
+"""The same for what runs folders that were written."""
+
 
 @cache
 def python_of(environments: Path, ep: str) -> Path:
@@ -28,12 +35,12 @@ def python_of(environments: Path, ep: str) -> Path:
 
     Args:
         environments: the folder that holds them.
-        ep: a key of :data:`PACKAGES`.
+        ep: a key of :data:`PACKAGES` or :data:`DRIVERS`.
     """
     folder = environments / ep.replace("@", "-")
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not python.exists():
         venv.create(folder, with_pip=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", *PACKAGES[ep]]
+        install = [str(python), "-m", "pip", "install", "--quiet", *(PACKAGES | DRIVERS)[ep]]
         subprocess.run(install, check=True)
     return python

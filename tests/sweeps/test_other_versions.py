@@ -14,8 +14,7 @@ import pytest
 
 from rewriter.cli import main
 from tests.shared import needs_shared
-from tests.shared.files import CASES, ONNX, PHASES
-from tests.shared.test_gguf import FILES, MODELS
+from tests.shared.files import CASES, GGUF_FILES, MODELS, ONNX, PHASES
 from tests.sweeps.environments import PACKAGES, python_of
 
 pytestmark = [needs_shared, pytest.mark.slow]
@@ -42,7 +41,7 @@ def test_runs_whole(file: str, phase: str, ep: str, environments: Path, tmp_path
 
 
 @pytest.mark.parametrize("ep", list(PACKAGES))
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", GGUF_FILES)
 def test_a_checkpoint_runs_whole(file: str, ep: str, environments: Path, tmp_path: Path) -> None:
     words = [str(MODELS / file), "--static", "both", "--seq", "8", "--max-seq-len", "32"]
     for graph in _graphs(words, ep, environments, tmp_path):
