@@ -6,9 +6,10 @@ import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from rewriter import __version__
+from rewriter.settings import MASK_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ COMMANDS = {
     "model": Command("rewriter.cli.model", "rewrite a model for an EP (the default)"),
     "plan": Command("rewriter.cli.plan", "what would happen, and what cannot; changes nothing"),
     "explain": Command("rewriter.cli.explain", "why an op or a node is where it is"),
+    "run": Command("rewriter.cli.run", "generate tokens through a folder that was written"),
     "matrix": Command("rewriter.cli.matrix", "op and form against EP and version"),
 }
 
@@ -34,6 +36,7 @@ examples:
   rewrite plan llama.onnx --ep qnn@2.4.0 --dim batch=1 --dim seq=1 --dim past=128
   rewrite explain RotaryEmbedding --ep qnn@2.6.0
   rewrite matrix --ep qnn --op MatMulNBits
+  rewrite run gemma-qnn/ --ep qnn --prompt "Once upon a time"
 
 exit codes (first that applies): 1 internal error, 2 bad usage or input, 6 memory or disk,
   3 nodes are stuck or unknown, 4 parity failed, 5 table and runtime disagree, 0 good
@@ -58,7 +61,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         options = _parser(first).parse_args(arguments[1:])
         options.command = first
     else:
-        options = _parser("model").parse_args(arguments)
+        options = _parser("model").parse_args(_signed(arguments))
         options.command = "model"
     options.words = arguments
     return options
@@ -84,6 +87,9 @@ def _parser(command: str) -> argparse.ArgumentParser:
     if command == "matrix":
         _matrix(parser)
         return parser
+    if command == "run":
+        _run(parser)
+        return parser
     if command == "explain":
         parser.add_argument("what", help="OP, domain::OP, or MODEL:NODE")
     else:
@@ -101,6 +107,32 @@ def _matrix(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="as JSON")
     shape.add_argument("--markdown", action="store_true", help="as the page capabilities/README.md")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, help="what 'rewrite MODEL -o FOLDER' has written")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--prompt", metavar="TEXT", help="text, read by the folder's tokenizer")
+    given.add_argument("--ids", type=_ids, metavar="1,2,3", help="token ids; ids are printed too")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=_size,
+        default=0,
+        metavar="N",
+        help="most tokens to generate (default: 32, or what fits into the cache)",
+    )
+    parser.add_argument(
+        "--ep",
+        choices=("ort-cpu", "qnn", "openvino"),
+        default="ort-cpu",
+        help="where the graphs run (default: ort-cpu, which runs those of every EP)",
+    )
+    parser.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="PYTHON",
+        help="interpreter of an environment with the EP's runtime",
+    )
 
 
 def _target(parser: argparse.ArgumentParser) -> None:
@@ -137,6 +169,13 @@ def _target(parser: argparse.ArgumentParser) -> None:
         help="form of a checkpoint's weights; all but exact lose something, which is reported",
     )
     group.add_argument(
+        "--mask-value",
+        type=_mask_value,
+        metavar="V",
+        help="what hides a key, such as -1e4, -255 or -50, in the place of the lowest float or "
+        "-inf that constants of the model hold (float masks that are inputs stay as they are)",
+    )
+    group.add_argument(
         "--disable", action="append", default=[], metavar="RULE", help="do not use a rule"
     )
     group.add_argument(
@@ -161,6 +200,11 @@ def _target(parser: argparse.ArgumentParser) -> None:
         help="provider option of the session, such as soc_model=69 or op_affinity=FILE",
     )
     group.add_argument(
+        "--soc",
+        metavar="ID",
+        help="the device's SoC, by number or chip, such as 60 or SC8380XP (qnn)",
+    )
+    group.add_argument(
         "--rows",
         action="append",
         default=[],
@@ -178,6 +222,19 @@ def _output(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="folder to write (default: <model's name>-<ep> here)",
+    )
+    group.add_argument(
+        "--split",
+        type=_parts,
+        default=0,
+        metavar="N|auto",
+        help="cut each graph between layers: embedding, N parts of layers, head; auto keeps each "
+        "part below 1 GiB of weights",
+    )
+    group.add_argument(
+        "--compile",
+        action="store_true",
+        help="also write what the NPU loads (EPContext), compiled offline and compared (qnn)",
     )
     group.add_argument("--overwrite", action="store_true", help="replace what DIR holds")
     group.add_argument("--report", type=Path, metavar="FILE.json", help="write the report as JSON")
@@ -228,11 +285,47 @@ def _minutes(text: str) -> float:
     return minutes
 
 
+def _ids(text: str) -> list[int]:
+    """Token ids, at least one."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) < 1 << 31 for word in words):
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of token ids such as 1,2,3")
+    return [int(word) for word in words]
+
+
 def _size(text: str) -> int:
     """A length, which is at least 1."""
     if not text.isdecimal() or not 0 < int(text) < 1 << 31:
         raise argparse.ArgumentTypeError(f"'{text}' is no whole number from 1")
     return int(text)
+
+
+def _parts(text: str) -> int | Literal["auto"]:
+    """How many parts of layers."""
+    return "auto" if text == "auto" else _size(text)
+
+
+def _mask_value(text: str) -> float:
+    """A number that hides a key, and stays finite beside a score in fp16."""
+    low, high = MASK_VALUES
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from {low:g} to {high:g}")
+    return value
+
+
+def _signed(arguments: list[str]) -> list[str]:
+    """The same with ``--mask-value=-1e4`` for its two words, where argparse sees two options."""
+    words: list[str] = []
+    for word in arguments:
+        if words and words[-1] == "--mask-value" and word[:1] == "-" and word[1:2] != "-":
+            words[-1] += f"={word}"
+        else:
+            words.append(word)
+    return words
 
 
 def _seed(text: str) -> int:

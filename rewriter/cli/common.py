@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from capabilities import Target, UnknownTarget, target
+from rewriter.compiling import choose
 from rewriter.errors import BadInput, RuntimeFault
 from rewriter.passes.fix_dims import FreeDims
 from rewriter.record import Report
@@ -47,6 +48,10 @@ def target_of(options: argparse.Namespace) -> Target:
     chosen = version or found
     _named("ep", f"{name}@{chosen}" if chosen else name, lambda: target(name, chosen))
     settings = _provider_options(options.option)
+    if options.soc is not None and name != "qnn":
+        raise BadInput(f"--soc {options.soc}: is for qnn; {name} has no option for one")
+    if name == "qnn" and (settings or options.soc):
+        settings = dict(choose(settings, options.soc, chosen or target(name).version).options)
     for path in options.rows:
         _named("rows", str(path), partial(target, name, chosen, rows=[path]))
     for text in options.legal:

@@ -42,13 +42,17 @@ def results() -> Generator[Console, None, None]:
         raise
 
 
-def progress() -> Callable[[str], None]:
-    """Says on stderr what begins; that nobody listens stops no work."""
+def progress(tail: str = " ...") -> Callable[[str], None]:
+    """Says on stderr what begins; that nobody listens stops no work.
+
+    Args:
+        tail: ends each line; another one than dots for what is over.
+    """
     console = _Pipe(stderr=True, highlight=False, soft_wrap=True)
 
     def say(words: str) -> None:
         try:
-            console.print(f"{words} ...", style="dim", markup=False)
+            console.print(f"{words}{tail}", style="dim", markup=False)
         except BrokenPipeError:
             console.quiet = True
             _discard(sys.stderr.fileno())

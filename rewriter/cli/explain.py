@@ -8,14 +8,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rewriter.cli.common import frontends, target_of
-from rewriter.cli.sizes import sizes_of
+from capabilities import Target
+from rewriter.cli.common import target_of
+from rewriter.cli.planned import PlannedGraphs
+from rewriter.errors import BadInput
 from rewriter.explanation import explain, explain_node
-from rewriter.passes.fix_dims import fix_dims
-from rewriter.phases import phases
 from rewriter.report.explained import show_explanation, show_node
-from rewriter.settings import Settings
-from rewriter.source import Source
 
 
 def run(options: argparse.Namespace) -> int:
@@ -24,17 +22,29 @@ def run(options: argparse.Namespace) -> int:
     on = target_of(options)
     path, colon, node = options.what.partition(":")
     if colon and Path(path).exists():
-        source: Source = frontends().open_source(path, options.weights)
-        settings = Settings(source.file, on, None, **sizes_of(options, source))
-        context = settings.max_seq_len or None
-        found, _ = phases(settings, source.read(context), built=source.built)
-        for phase in found:
-            model = source.read(context)
-            fix_dims(model, phase.dims)
-            if len(found) > 1:
-                console.print(Text(f"{phase.name}:"))
-            show_node(explain_node(model, node, on), on, console)
+        graphs = PlannedGraphs(options, path, on)
+        _explain_node(graphs, node, on, console)
         return 0
     for explanation in explain(options.what, on):
         show_explanation(explanation, console)
     return 0
+
+
+def _explain_node(graphs: PlannedGraphs, node: str, on: Target, console: Console) -> None:
+    """Explain a node in each graph that has it.
+
+    Raises:
+        BadInput: none has.
+    """
+    missing: list[BadInput] = []
+    for name, model in graphs.models(fixed=False):
+        try:
+            found = explain_node(model, node, on)
+        except BadInput as error:
+            missing.append(error)
+            continue
+        if len(graphs.names) > 1:
+            console.print(Text(f"{name}:"))
+        show_node(found, on, console)
+    if len(missing) == len(graphs.names):
+        raise max(missing, key=lambda error: len(str(error)))  # the one that knows near names

@@ -8,6 +8,7 @@ from pathlib import Path
 from rewriter.cli.common import frontends, idle_overrides, ready_command, rules_of, target_of
 from rewriter.cli.console import progress, results, tracked
 from rewriter.cli.sizes import sizes_of
+from rewriter.compiling import require_compiler
 from rewriter.errors import BadInput
 from rewriter.output import check_target
 from rewriter.pipeline import Pipeline
@@ -19,10 +20,10 @@ from rewriter.source import Source
 
 def run(options: argparse.Namespace) -> int:
     """Rewrite a file, print the report, return the exit code."""
-    source: Source = frontends().open_source(options.model, options.weights)
-    settings = _settings(options, source)
+    sources: list[Source] = frontends().open_sources(options.model, options.weights)
+    settings = _settings(options, sources)
     with ready_command(options):
-        outcome = Pipeline(settings, source, say=progress(), track=tracked).run()
+        outcome = Pipeline(settings, sources, say=progress(), track=tracked).run()
     for graph in outcome.graphs:
         graph.notes += idle_overrides(options, graph.report)
     if options.report is not None:
@@ -32,20 +33,25 @@ def run(options: argparse.Namespace) -> int:
     return int(outcome.exit())
 
 
-def _settings(options: argparse.Namespace, source: Source) -> Settings:
+def _settings(options: argparse.Namespace, sources: list[Source]) -> Settings:
     """What to do; whatever can be found wrong before the work is found here."""
     if options.parity == "device" and options.no_place:
         raise BadInput("--parity device asks the runtime, which --no-place forbids; drop one")
-    sizes = sizes_of(options, source)
+    first = sources[0].file
+    model = first if len(sources) == 1 else first.parent
+    sizes = sizes_of(options, sources)
     disable = rules_of(options)
     target = target_of(options)
-    output = options.output or Path(f"{source.file.stem}-{target.ep}")
-    check_target(output, source.file, overwrite=options.overwrite)
+    if options.compile:
+        require_compiler(target.ep)
+    output = options.output or Path(f"{model.stem}-{target.ep}")
+    for source in sources:
+        check_target(output, source.file, overwrite=options.overwrite)
     if options.report is not None:
-        beside = (p for p in source.companions(None).files.values() if isinstance(p, Path))
-        check_report(options.report, output, [source.file, *beside])
+        beside = [path for source in sources for path in source.companions().paths()]
+        check_report(options.report, output, [*(s.file for s in sources), *beside])
     return Settings(
-        model=source.file,
+        model=model,
         target=target,
         output=output,
         overwrite=options.overwrite,
@@ -57,4 +63,7 @@ def _settings(options: argparse.Namespace, source: Source) -> Settings:
         runtime=options.runtime,
         budget=options.budget,
         seed=options.seed,
+        mask_value=options.mask_value,
+        split=options.split,
+        compile=options.compile,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from rewriter.cli.common import dims_of
@@ -10,13 +11,14 @@ from rewriter.errors import BadInput
 from rewriter.source import Source
 
 
-def sizes_of(options: argparse.Namespace, source: Source) -> dict[str, Any]:
+def sizes_of(options: argparse.Namespace, sources: Sequence[Source]) -> dict[str, Any]:
     """What :class:`~rewriter.settings.Settings` needs to know of sizes.
 
     Raises:
         BadInput: sizes of a cache, and no graph that has one.
     """
-    if (options.seq or options.max_seq_len) and not options.static and not source.built:
+    built = any(source.built for source in sources)
+    if (options.seq or options.max_seq_len) and not options.static and not built:
         raise BadInput("--seq and --max-seq-len are sizes of --static; say which graphs you want")
     return {
         "dims": dims_of(options),

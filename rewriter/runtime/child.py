@@ -7,10 +7,7 @@ child has its own process group and a time limit, and its output is a file that 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,22 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from rewriter.errors import BadInput, RuntimeFault
-from rewriter.runtime import log
+from rewriter.errors import BadInput
+from rewriter.runtime import log, process
+from rewriter.runtime.process import Refused
+
+__all__ = ["Assigned", "Job", "Partition", "Refused", "Result", "job_fields", "run"]
 
 WORKER = Path(__file__).with_name("worker.py")
 OPENVINO_WORKER = Path(__file__).with_name("openvino_worker.py")
+
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
-_RUNTIMES = {"cpu": "ONNX Runtime", "qnn": "QNN", "openvino": "OpenVINO"}
-_PACKAGES = {
-    "onnxruntime": ("onnxruntime", "ort"),
-    "onnxruntime_qnn": ("onnxruntime-qnn", "qnn"),
-    "openvino": ("openvino", "openvino"),
-}
-_OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
-_EXACT = {"ORT_QMOE_CPU_QNBIT_GEMM": "0"}
-"""Without it ORT's QMoE rounds activations to 8 bits where the weights have 8-bit blocks."""
 _NUMPY_KINDS = "biufcU"
 _USER_DTYPE = 2
 
@@ -47,6 +39,8 @@ class Job:
         ep: ``"cpu"``, ``"qnn"`` or ``"openvino"``. OpenVINO knows no configuration entries,
             optimization level, assignment or verbose log; it is all or nothing.
         external_data_dir: the folder of the model's external data where it is not the model's own.
+        by_name: the model is opened by its name from within its folder, so that whatever a
+            runtime makes of the path (QNN: names in a compiled context) is the same in any folder.
         provider_options: options of the provider; QNN's ``backend_path`` and the properties that
             make OpenVINO's arithmetic exact are added when absent.
         config: session configuration entries.
@@ -61,6 +55,7 @@ class Job:
     model: Path
     ep: str = "cpu"
     external_data_dir: Path | None = None
+    by_name: bool = False
     provider_options: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, str] = field(default_factory=dict)
     optimize: bool = False
@@ -69,14 +64,6 @@ class Job:
     outputs: Sequence[str] | None = None
     assignment: bool = False
     verbose: bool = False
-
-
-class Refused(RuntimeFault):
-    """A reader does not translate a file; ``said`` is everything that it said."""
-
-    def __init__(self, message: str, said: str) -> None:
-        super().__init__("error", message)
-        self.said = said
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +122,36 @@ def run(job: Job, *, python: Path | None = None, time_limit: float = 600) -> Res
         folder = Path(name)
         _write_job(job, folder)
         code = _wait(job, folder, python, time_limit)
-        with (folder / "log").open(encoding="utf-8", errors="replace") as lines:
-            seen = log.read(lines)
+        seen = process.seen(folder)
         if not (folder / "result.json").exists():
-            raise _death(job, folder, code, seen)
+            raise process.death(job.ep, folder, code)
         result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         if "error" in result:
-            raise _fault(job, folder, result["error"], python)
+            raise process.fault(job.ep, folder, result["error"], python)
         return _result(result, seen)
 
 
-def _write_job(job: Job, folder: Path) -> None:
+def job_fields(job: Job) -> dict[str, Any]:
+    """What a worker is told of a job, its feeds left out."""
     data = job.external_data_dir
-    feeds = [_write_feed(feed, folder / f"feed{n}.npz") for n, feed in enumerate(job.feeds)]
-    fields = {
+    return {
         "model": str(job.model.absolute()),
+        "by_name": job.by_name,
         "ep": job.ep,
         "external_data_dir": None if data is None else str(data.absolute()),
         "provider_options": dict(job.provider_options),
         "config": dict(job.config),
         "optimize": job.optimize,
         "threads": job.threads,
-        "feeds": feeds,
         "outputs": None if job.outputs is None else list(job.outputs),
         "assignment": job.assignment,
         "verbose": job.verbose,
     }
+
+
+def _write_job(job: Job, folder: Path) -> None:
+    feeds = [_write_feed(feed, folder / f"feed{n}.npz") for n, feed in enumerate(job.feeds)]
+    fields = {**job_fields(job), "feeds": feeds}
     (folder / "job.json").write_text(json.dumps(fields), encoding="utf-8")
 
 
@@ -176,102 +167,17 @@ def _write_feed(feed: Mapping[str, np.ndarray[Any, Any]], file: Path) -> dict[st
     return {"file": str(file), "names": list(feed)}
 
 
-def _start(
-    worker: Path, folder: Path, python: Path | None, *, exact: bool
-) -> subprocess.Popen[bytes]:
-    interpreter = sys.executable if python is None else str(python)
-    kernels = _EXACT if exact else {}
-    with (folder / "log").open("wb") as output:
-        try:
-            return subprocess.Popen(
-                [interpreter, str(worker), str(folder / "job.json")],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Modules beside the worker stay off its import path, and what a runtime leaves
-                # in the temporary folder goes with ours.
-                env={**os.environ, **kernels, "PYTHONSAFEPATH": "1", "TMPDIR": str(folder)},
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RuntimeFault(
-                "missing", f"{interpreter} cannot be started: {error.strerror}"
-            ) from error
-
-
 def _wait(job: Job, folder: Path, python: Path | None, time_limit: float) -> int:
     """Start the child and wait; it never outlives this call, whatever interrupts it."""
     worker = OPENVINO_WORKER if job.ep == "openvino" else WORKER
-    process = _start(worker, folder, python, exact=not job.optimize)
+    child = process.start(worker, folder, python, exact=not job.optimize)
     try:
-        return process.wait(timeout=time_limit)
+        return child.wait(timeout=time_limit)
     except subprocess.TimeoutExpired:
-        raise RuntimeFault(
-            "timeout",
-            f"{_RUNTIMES[job.ep]} was stopped after {time_limit:g} s while {_stage(folder)}; "
-            "allow more time or try a smaller model",
-        ) from None
+        raise process.timeout(job.ep, folder, time_limit) from None
     finally:
-        if process.returncode is None:
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _stage(folder: Path) -> str:
-    stage = folder / "stage"
-    return stage.read_text(encoding="utf-8") if stage.exists() else "starting"
-
-
-def _death(job: Job, folder: Path, code: int, seen: log.Log) -> RuntimeFault:
-    """The fault of a child that ended without a result."""
-    runtime, stage = _RUNTIMES[job.ep], _stage(folder)
-    last = seen.errors[-1] if seen.errors else ""
-    said = f"; its last error was: {last}" if last else ""
-    if any(sign in seen.last for sign in _OUT_OF_MEMORY):
-        return RuntimeFault("memory", f"{runtime} ran out of memory while {stage}: {seen.last}")
-    crash = _crash(code)
-    if crash == "SIGKILL":
-        return RuntimeFault(
-            "memory",
-            f"{runtime} was killed (SIGKILL) while {stage}, most likely because memory ran out",
-        )
-    if crash is not None:
-        return RuntimeFault("crash", f"{runtime} crashed with {crash} while {stage}{said}")
-    return RuntimeFault("error", f"{runtime} failed while {stage}: {last or seen.last}")
-
-
-def _crash(code: int) -> str | None:
-    """The name of what killed a process: a signal, or an exception code of Windows."""
-    if code < 0:
-        try:
-            return signal.Signals(-code).name
-        except ValueError:
-            return f"signal {-code}"
-    return f"exception 0x{code:08X}" if code >= 0x80000000 else None
-
-
-def _fault(job: Job, folder: Path, error: Mapping[str, str], python: Path | None) -> RuntimeFault:
-    """The fault of a child that could still report."""
-    kind, message = error["kind"], error["message"]
-    if kind == "missing":
-        package, extra = _PACKAGES[message]
-        if python is None:
-            advice = f"pip install 'ep-rewriter[{extra}]'"
-        else:
-            advice = f"{python} -m pip install {package}"
-        return RuntimeFault(kind, f"{package} is not installed: {advice}")
-    if any(sign in message for sign in _OUT_OF_MEMORY):
-        kind = "memory"
-    verb = "ran out of memory" if kind == "memory" else "failed"
-    text = f"{_RUNTIMES[job.ep]} {verb} while {_stage(folder)}: {log.sentence(message)}"
-    return Refused(text, message) if kind == "refused" else RuntimeFault(kind, text)
+        if child.returncode is None:
+            process.kill(child)
 
 
 def _result(result: Mapping[str, Any], seen: log.Log) -> Result:

@@ -92,15 +92,18 @@ class Runner:
     def run(self, folder: Path, number: int, feed: dict[str, Any]) -> dict[str, Any]:
         """Run one feed. What the reader dropped because nothing uses it is not fed."""
         files.enter(folder, f"running feed {number}")
-        arrays = files.read_feed(feed)
+        self.infer(files.read_feed(feed))
+        values = [self.output(*pair) for pair in zip(self.names, self.positions, strict=True)]
+        return files.write_outputs(folder / f"outputs{number}.npz", self.names, values)
+
+    def infer(self, arrays: dict[str, Any]) -> None:
+        """Run arrays by the names of the inputs."""
         for index, names in enumerate(self.inputs):
             given = sorted(names & arrays.keys())
             if not given:  # OpenVINO would compute with what lies in memory
                 raise ValueError(f"input {min(names)!r} is not fed")
             self.request.set_input_tensor(index, self.ov.Tensor(arrays[given[0]]))
         self.request.infer()
-        values = [self.output(*pair) for pair in zip(self.names, self.positions, strict=True)]
-        return files.write_outputs(folder / f"outputs{number}.npz", self.names, values)
 
     def output(self, name: str, position: int) -> Any:
         """One output of the last run."""

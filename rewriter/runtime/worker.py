@@ -8,6 +8,7 @@ whatever this process prints as its log, and reads the ``result.json`` left besi
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 import time
 from pathlib import Path
@@ -84,8 +85,10 @@ def add_qnn(ort: Any, options: Any, provider_options: dict[str, str]) -> None:
     """Register the QNN plugin and select its NPU, or in emulation the one device it offers."""
     import onnxruntime_qnn as qnn
 
-    ort.register_execution_provider_library(QNN_NAME, qnn.get_library_path())
-    devices = [device for device in ort.get_ep_devices() if device.ep_name == QNN_NAME]
+    devices = qnn_devices(ort)
+    if not devices:  # a library is registered once in a process, which may have several sessions
+        ort.register_execution_provider_library(QNN_NAME, qnn.get_library_path())
+        devices = qnn_devices(ort)
     if not devices:
         raise RuntimeError("onnxruntime-qnn finds no device on this machine")
     npus = [device for device in devices if device.device.type == ort.OrtHardwareDeviceType.NPU]
@@ -93,12 +96,20 @@ def add_qnn(ort: Any, options: Any, provider_options: dict[str, str]) -> None:
     options.add_provider_for_devices((npus or devices)[:1], settings)
 
 
+def qnn_devices(ort: Any) -> list[Any]:
+    """The devices of the QNN plugin, none before it is registered."""
+    return [device for device in ort.get_ep_devices() if device.ep_name == QNN_NAME]
+
+
 def model_source(job: dict[str, Any]) -> str | bytes:
-    """The model's path, or its bytes where the data lies elsewhere.
+    """The model's path or its name alone, or its bytes where the data lies elsewhere.
 
     ONNX Runtime before 1.32 honours the data folder only for a model given as bytes.
     """
     model = Path(job["model"])
+    if job["by_name"]:
+        os.chdir(model.parent)
+        return model.name
     return str(model) if job["external_data_dir"] is None else model.read_bytes()
 
 

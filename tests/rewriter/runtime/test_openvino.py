@@ -357,7 +357,7 @@ def test_a_table_that_openvino_contradicts_is_exit_5(
 ) -> None:
     """Also where the device was to be compared: then there is nothing to compare it with."""
     placed = on_openvino(save_unsupported(tmp_path / "m.onnx"))
-    monkeypatch.setattr("rewriter.proof.place", _refused(placed))
+    monkeypatch.setattr("rewriter.placing.place", _refused(placed))
     words = ["--dim", "batch=1", "--dim", "seq=1", "--dim", "past=8", "--parity", "device"]
     words += ["-o", str(tmp_path / "out"), "--ep", "openvino"]
     assert main([str(FIXTURE / "model.onnx"), *words]) == 5
@@ -371,7 +371,7 @@ def test_without_openvino_the_command_names_what_to_install(
     def absent(ep: str, python: Path | None = None) -> str | None:
         return None if ep == "openvino" else real(ep, python)
 
-    monkeypatch.setattr("rewriter.proof.installed", absent)
+    monkeypatch.setattr("rewriter.placing.installed", absent)
     words = ["--dim", "batch=1", "--dim", "seq=1", "--dim", "past=8", "--parity", "device"]
     words += ["-o", str(tmp_path / "out"), "--ep", "openvino@2026.4.1"]
     assert main([str(FIXTURE / "model.onnx"), *words]) == 2
