@@ -7,16 +7,25 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from rewriter.cache_layout import Alignment
 from rewriter.errors import BadInput
-from rewriter.facts import op_of
-from rewriter.passes.dim_fit import rotary_rows
+from rewriter.passes.added_mask import MASK
+from rewriter.passes.caches import NoCache
+from rewriter.passes.dim_fit import rotary_rows, windows
 from rewriter.passes.dim_names import places_and_roles, resolve
+from rewriter.passes.hidden_rows import fixed_alignment
 from rewriter.settings import Settings
 from rewriter.source import CONTEXT
 
 PHASES = ("prefill", "decode")
 _SIZES = frozenset({"seq", "past", "total", "max"})
 """Roles of the dims that a phase sets."""
+_ALIGNED: Mapping[Alignment, str] = {
+    "left": "caches are aligned left: buffers that fill up from their first row on",
+    "right": "caches are aligned right: the newest rows come last, and the attention mask has a "
+    "column for every row and every new token, 0 for those in front that are not filled",
+}
+"""What a person who drives the graphs has to know of their caches."""
 _PROMPT, _CACHE = 64, 1024
 """New tokens of a prompt, and rows of a cache, where nobody asks for other numbers."""
 
@@ -28,10 +37,12 @@ class Phase:
     Attributes:
         name: ``model``, ``prefill`` or ``decode``.
         dims: values by the names that ``--dim`` takes.
+        alignment: where its caches hold their tokens, if they have a fixed size.
     """
 
     name: str
     dims: Mapping[str, int]
+    alignment: Alignment | None = None
 
     @property
     def file(self) -> str:
@@ -51,7 +62,7 @@ def phases(settings: Settings, model: ir.Model, *, built: bool) -> tuple[list[Ph
         built: it was made from a checkpoint.
 
     Raises:
-        BadInput: the sizes do not fit, or the model keeps no cache that can be a buffer.
+        BadInput: the sizes do not fit, or the model has no cache that can have a fixed size.
     """
     asked, given = settings.static, _given(settings, model)
     sized = next((symbol for symbol, role in given.items() if role in _SIZES), "")
@@ -70,7 +81,7 @@ def phases(settings: Settings, model: ir.Model, *, built: bool) -> tuple[list[Ph
         )
     if not asked:
         return [Phase("model", settings.dims)], []
-    _require_buffers(model)
+    alignment = _alignment(model)
     if sized:
         raise BadInput(
             f"--dim {sized}: --static sets it, by --seq and --max-seq-len; give those instead"
@@ -83,21 +94,17 @@ def phases(settings: Settings, model: ir.Model, *, built: bool) -> tuple[list[Ph
             f"--seq {prompt} does not fit into a cache of {rows} rows; raise --max-seq-len"
         )
     chosen = PHASES if asked == "both" else (asked,)
-    batch = {} if "batch" in given.values() else {"batch": 1}
     found = [
-        Phase(
-            name,
-            {
-                **batch,
-                "seq": prompt if name == "prefill" else 1,
-                "past": rows,
-                "total": rows,
-                **settings.dims,
-            },
-        )
-        for name in chosen
+        Phase(name, _dims(settings, model, alignment, seq, rows), alignment)
+        for name, seq in (("prefill", prompt), ("decode", 1))
+        if name in chosen
     ]
-    return found, _notes(settings, chosen, prompt, rows)
+    for phase in found:
+        _check_windows(model, phase)
+    notes = [*_notes(settings, chosen, prompt, rows), _ALIGNED[alignment]]
+    if alignment == "right" and all(value.name != MASK for value in model.graph.inputs):
+        notes.append(f"the model has no mask for rows that are not filled: it gets {MASK} as input")
+    return found, notes
 
 
 def _given(settings: Settings, model: ir.Model) -> dict[str, str]:
@@ -115,26 +122,43 @@ def _notes(settings: Settings, chosen: tuple[str, ...], prompt: int, rows: int) 
     return notes
 
 
-def _require_buffers(model: ir.Model) -> None:
-    """Every cache has to be one that GroupQueryAttention writes into.
+def _dims(
+    settings: Settings, model: ir.Model, alignment: Alignment, seq: int, rows: int
+) -> dict[str, int]:
+    """Sizes of one phase, by role; the mask of a buffer that moves has new columns behind it."""
+    batch = {} if "batch" in _given(settings, model).values() else {"batch": 1}
+    total = rows + seq if alignment == "right" else rows
+    sizes = {"seq": seq, "past": rows, "total": total, "max": rows}
+    known = set(places_and_roles(model)[1].values())
+    sizes = {role: size for role, size in sizes.items() if role in known}
+    return {**batch, **sizes, **settings.dims}
+
+
+def _check_windows(model: ir.Model, phase: Phase) -> None:
+    """The cache of a window takes several tokens of one sequence only, in ONNX Runtime as well."""
+    roles = places_and_roles(model)[1]
+    batch = max(size for name, size in phase.dims.items() if roles.get(name, name) == "batch")
+    held = next(iter(windows(model)), "")
+    if held and batch > 1 and phase.dims["seq"] > 1:
+        raise BadInput(
+            f"--static: the cache '{held}' holds a window, and takes several tokens of one "
+            "sequence only; --dim batch=1, or --static decode"
+        )
+
+
+def _alignment(model: ir.Model) -> Alignment:
+    """Where caches of a fixed size would hold their tokens.
 
     Raises:
-        BadInput: there is none, or one of another kind.
+        BadInput: there are none, or they cannot have a fixed size.
     """
     roles = set(places_and_roles(model)[1].values())
-    if not {"seq", "past"} <= roles:
+    if "seq" not in roles or not roles & {"past", "max"}:
         raise BadInput(
             "--static: the model has no inputs for new tokens and past keys and values; it is "
             "for decoders with a cache"
         )
-    for value in model.graph.inputs:
-        if not (value.name or "").startswith("past_key_values."):
-            continue
-        other = next(
-            (n for n, _ in value.uses() if op_of(n) != "com.microsoft::GroupQueryAttention"), None
-        )
-        if other is not None:
-            raise BadInput(
-                f"--static: the cache '{value.name}' is read by {op_of(other)} '{other.name}', "
-                "so it grows; only GroupQueryAttention writes into a buffer, fix dims with --dim"
-            )
+    try:
+        return fixed_alignment(model)
+    except NoCache as why:
+        raise BadInput(f"--static: {why}; --dim fixes dims for calls of one size") from None

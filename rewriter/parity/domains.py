@@ -40,7 +40,7 @@ def _draw_lengths(
     tokens = shapes["query"][1]
     total = int(constants["total_sequence_length"].reshape(-1)[0])
     if "query_seqlens" in shapes:
-        return _draw_chunks(shapes, total, seed)
+        return _draw_chunks(shapes, total, seed, constants.get("query_seqlens"))
     rows = total
     if total == tokens:
         last = tokens - 1
@@ -57,12 +57,17 @@ def _draw_lengths(
     }
 
 
-def _draw_chunks(shapes: Mapping[str, tuple[int, ...]], total: int, seed: int) -> dict[str, Array]:
-    """``query_seqlens`` of chunks padded to the right, which fit the cache with their padding."""
+def _draw_chunks(
+    shapes: Mapping[str, tuple[int, ...]], total: int, seed: int, known: Array | None
+) -> dict[str, Array]:
+    """``query_seqlens`` of chunks padded to the right, which fit the cache with their padding.
+
+    Unless they are known: then only the lengths are drawn.
+    """
     tokens, rng = shapes["query"][1], np.random.default_rng(seed)
     rows = max(total, shapes["past_key"][2])
     batch = shapes["query_seqlens"]
-    counts = rng.integers(1, tokens + 1, batch)
+    counts = rng.integers(1, tokens + 1, batch) if known is None else known
     lengths = np.minimum(rng.integers(counts, total + 1, batch), rows - tokens + counts)
     return {"query_seqlens": counts, "seqlens_k": (lengths - 1).reshape(shapes["seqlens_k"])}
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from rewriter.cache_layout import cache_layout
 from rewriter.facts import dims_of, op_of
 from rewriter.rules.parts.window_cache import kept
 
@@ -18,6 +19,7 @@ Feeds = dict[str, npt.NDArray[Any]]
 
 _TOKENS = re.compile(r"(input_ids|inputs_embeds|position_ids|token_type_ids)")
 _PAST = re.compile(r"past_key_values\.\d+\.(key|value)|past_(key|value)s?[._]\d+")
+_BUFFER = re.compile(r"(key|value)_cache[._]\d+")
 _PRESENT = re.compile(r"present.*")
 _SYMBOL = {"batch": 1, "seq": 4, "past": 4}
 
@@ -50,6 +52,11 @@ class Layout:
         windows: outputs that are the cache of a window only, with the rows of that window.
         appended: new rows come last in the cache, however few the mask marks: then what it leaves
             out lies in front, or a token would not see itself (and with a window nothing at all).
+        right: the same of a cache that keeps its size (``right`` of
+            :class:`~rewriter.cache_layout.CacheLayout`).
+        left: a cache that is a buffer, written from the left.
+        padded: tokens of a first chunk may have pads in front; of a slice, whose outputs may be
+            any inner value, it is not known which rows those are.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -58,18 +65,30 @@ class Layout:
     capacity: int
     windows: Mapping[str, int] = field(default_factory=dict)
     appended: bool = False
+    right: bool = False
+    left: bool = False
+    padded: bool = True
 
     @property
     def first_prompt(self) -> bool:
         """Whether nothing precedes the tokens; rows past the valid ones are then padding."""
         return self.tokens == self.total
 
+    @property
+    def several(self) -> int:
+        """Sequences of a chunk that is written into a buffer; 1 where that is no matter."""
+        batch = next((s[0] for n, s in self.shapes.items() if _TOKENS.fullmatch(n) and s), 1)
+        return batch if self.left and self.tokens > 1 else 1
+
     def scenarios(self, seed: int, count: int) -> list[Scenario]:
         """Full masks, then masks that leave room, where the layout has room."""
         room = self.total - self.tokens if not self.first_prompt else self.tokens - 1
+        half = room // 2
+        if self.right and self.padded and self.tokens > 1:
+            room += self.tokens // 2
         if self.first_prompt and self.windows:
-            room = 0  # such a node takes no padded prompt
-        shorts = [0, *sorted({room // 2, room} - {0})] if self.total else [0]
+            room = half = 0  # such a node takes no padded prompt
+        shorts = [0, *sorted({half, room} - {0})] if self.total else [0]
         return [Scenario(seed + i, shorts[i % len(shorts)]) for i in range(max(count, len(shorts)))]
 
     def valid(self, scenario: Scenario) -> int:
@@ -77,8 +96,16 @@ class Layout:
         return self.total - scenario.short
 
 
-def layout(model: ir.Model, windows: Mapping[str, int] | None = None) -> Layout:
-    """Sizes of a model's inputs; dims that are not fixed get small numbers that agree."""
+def layout(
+    model: ir.Model, windows: Mapping[str, int] | None = None, part_of: Layout | None = None
+) -> Layout:
+    """Sizes of a model's inputs; dims that are not fixed get small numbers that agree.
+
+    Args:
+        model: whose inputs they are.
+        windows: as in :class:`Layout`.
+        part_of: the layout of the whole, where the model is a slice.
+    """
     from rewriter.passes.fix_dims import places_and_roles
 
     roles = places_and_roles(model)[1]
@@ -92,7 +119,23 @@ def layout(model: ir.Model, windows: Mapping[str, int] | None = None) -> Layout:
     tokens = next((s[1] for n, s in shapes.items() if _TOKENS.fullmatch(n) and len(s) > 1), 0)
     total = next((s[1] for n, s in shapes.items() if n == "attention_mask" and len(s) == 2), 0)
     capacity = next((s[2] for n, s in shapes.items() if _PAST.fullmatch(n) and len(s) == 4), 0)
-    return Layout(shapes, tokens, total, capacity, windows or {}, _appends(model))
+    if part_of is not None:
+        windows, right, left = part_of.windows, part_of.right, False
+    else:
+        noted = cache_layout(model, "the model")
+        alignment = "" if noted is None else noted.alignment
+        right, left = alignment == "right", alignment == "left"
+    return Layout(
+        shapes,
+        tokens,
+        total,
+        capacity,
+        windows or {},
+        appended=right or _appends(model),
+        right=right,
+        left=left,
+        padded=part_of is None,
+    )
 
 
 def _appends(model: ir.Model) -> bool:
@@ -120,17 +163,20 @@ def model_feeds(model: ir.Model, sizes: Layout, scenario: Scenario) -> Feeds:
     rng = np.random.default_rng(scenario.seed)
     valid = sizes.valid(scenario)
     feeds: Feeds = {}
+    written = _written(sizes, scenario)
     for value in model.graph.inputs:
         if value.name is None or value.name not in sizes.shapes:
             continue
         shape = sizes.shapes[value.name]
-        if value.name == "attention_mask" and len(shape) == 2:
+        if value.name in written:
+            array: Any = written[value.name]
+        elif value.name == "attention_mask" and len(shape) == 2:
             at = np.arange(shape[1])
             marked = at >= scenario.short if sizes.appended else at < valid
-            array: Any = np.broadcast_to(marked, shape)
+            array = np.broadcast_to(marked, shape)
         elif value.name == "position_ids" and sizes.total:
             start = 0 if sizes.first_prompt else valid - sizes.tokens
-            array = np.broadcast_to(start + np.arange(shape[-1]), shape)
+            array = np.broadcast_to(np.maximum(start + np.arange(shape[-1]), 0), shape)
         elif value.name == "input_ids":
             array = rng.integers(0, _vocabulary(value) or 2, shape)
         elif value.dtype is not None and value.dtype.is_integer() and (rows := _vocabulary(value)):
@@ -139,6 +185,20 @@ def model_feeds(model: ir.Model, sizes: Layout, scenario: Scenario) -> Feeds:
             array = random_array(rng, value.dtype or ir.DataType.FLOAT, shape)
         feeds[value.name] = np.array(array).astype((value.dtype or ir.DataType.FLOAT).numpy())
     return feeds
+
+
+def _written(sizes: Layout, scenario: Scenario) -> Feeds:
+    """Where a TensorScatter writes, what is valid then, and positions that agree with it."""
+    shape = sizes.shapes.get("write_indices")
+    rows = [s[2] for name, s in sizes.shapes.items() if _BUFFER.fullmatch(name) and len(s) == 4]
+    if shape is None or len(shape) != 1 or not rows or not sizes.tokens:
+        return {}
+    room = max(min(rows) - sizes.tokens, 0)
+    start = np.random.default_rng(scenario.seed).integers(0, room + 1, shape)
+    found = {"write_indices": start, "nonpad_kv_seqlen": start + sizes.tokens}
+    if len(sizes.shapes.get("position_ids", ())) == 2:
+        found["position_ids"] = start[:, None] + np.arange(sizes.tokens)[None]
+    return found
 
 
 def random_array(
@@ -157,6 +217,8 @@ def specified(
 ) -> npt.NDArray[Any]:
     """The rows of an output that the ops define: no padding, no unwritten cache."""
     valid = sizes.valid(scenario)
+    if sizes.right:
+        return _newest(name, array, sizes, valid)
     if not sizes.total or (sizes.appended and not sizes.first_prompt):
         return array
     if name in sizes.windows:
@@ -166,6 +228,44 @@ def specified(
     if sizes.first_prompt and scenario.short and array.ndim >= 2:
         return array[:, :valid] if array.shape[1] == sizes.tokens else array
     return array
+
+
+def _newest(name: str, array: npt.NDArray[Any], sizes: Layout, valid: int) -> npt.NDArray[Any]:
+    """The last rows of a cache or of the tokens: those that are filled, and no pads."""
+    if array.ndim == 4 and _PRESENT.fullmatch(name):
+        return array[:, :, array.shape[2] - min(valid, sizes.capacity) :]
+    real = min(valid, sizes.tokens)
+    if array.ndim >= 2 and array.shape[1] in {sizes.tokens, real}:
+        return array[:, array.shape[1] - real :]
+    return array
+
+
+def shortened(model: ir.Model, feeds: Feeds, sizes: Layout, scenario: Scenario) -> Feeds:
+    """Inputs for the model that a cache of fixed size was made of: what is not filled is not there.
+
+    Args:
+        model: gets them as they are unless its past, mask and tokens may have any length.
+        feeds: for the cache of fixed size.
+        sizes: of that.
+        scenario: how they were made.
+    """
+    axes = {name: axis for name in feeds if (axis := _length_axis(name, feeds[name].ndim))}
+    named = [(v.name or "", dims_of(v)) for v in model.graph.inputs if v.name in axes]
+    if any(dims is None or dims[axes[name]] is not None for name, dims in named):
+        return feeds
+    pads = max(scenario.short - sizes.capacity, 0)
+    cut = dict(feeds)
+    for name, _ in named:
+        start = pads if _TOKENS.fullmatch(name) else scenario.short
+        cut[name] = feeds[name][(slice(None),) * axes[name] + (slice(start, None),)]
+    return cut
+
+
+def _length_axis(name: str, rank: int) -> int:
+    """The axis of an input that is as long as past, tokens, or both; 0 if there is none."""
+    if _PAST.fullmatch(name) and rank == 4:
+        return 2
+    return int((_TOKENS.fullmatch(name) is not None or name == "attention_mask") and rank > 1)
 
 
 _EMBED = "com.microsoft::EmbedLayerNormalization"

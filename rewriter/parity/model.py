@@ -10,13 +10,13 @@ from pathlib import Path
 import onnx_ir as ir
 
 from rewriter.errors import BadInput, RuntimeFault
-from rewriter.parity.compare import BadReference, Error, compare
+from rewriter.parity.compare import BadReference, Error, compare_runs
 from rewriter.parity.domains import Array
 from rewriter.parity.feeds import specified
 from rewriter.parity.nudge import nudged
 from rewriter.parity.outputs import InHalf, OutputParity, compared, in_half, tolerance_of
 from rewriter.parity.settings import EXACT_TEXT, MODEL_TOLERANCE, NUDGE_FACTOR
-from rewriter.parity.trial import Outputs, Side, Trial, read_by, run_as_is, run_model
+from rewriter.parity.trial import Outputs, Side, Trial, run_as_is, run_feeds, run_model
 from rewriter.parity.widen import NotWidenable, half_of, widened
 from rewriter.runtime import child
 
@@ -181,9 +181,8 @@ def _first_output(side: Side, given: Trial, time_limit: float) -> Outputs:
     """The first output alone (of a slice, the first that the whole has too), at ORT's defaults."""
     names = [value.name or "" for value in side.model.graph.outputs]
     first = next((name for name in names if name not in given.inner), names[0])
-    feeds = read_by(side.model, given)
-    job = child.Job(side.file, optimize=True, feeds=feeds, outputs=[first])
-    return child.run(job, time_limit=time_limit).outputs
+    job = child.Job(side.file, optimize=True, outputs=[first])
+    return run_feeds(job, side.model, given, time_limit)
 
 
 def _drift(
@@ -191,11 +190,11 @@ def _drift(
 ) -> float | None:
     name = next(iter(one[0]))
     try:
-        return max(
-            compare(
-                specified(name, a[name], given.sizes, s), specified(name, b[name], given.sizes, s)
-            ).max_std
-            for a, b, s in zip(one, other, given.scenarios, strict=True)
-        )
+        return compare_runs(
+            [
+                (specified(name, a[name], given.sizes, s), specified(name, b[name], given.sizes, s))
+                for a, b, s in zip(one, other, given.scenarios, strict=True)
+            ]
+        ).max_std
     except BadReference:
         return None

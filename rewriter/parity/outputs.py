@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from rewriter.parity.compare import BadReference, Error, compare
+from rewriter.extract import leaves
+from rewriter.parity.compare import BadReference, Error, compare_runs
 from rewriter.parity.domains import Array
 from rewriter.parity.feeds import specified
 from rewriter.parity.settings import HALF_FACTOR, MODEL_TOLERANCE
@@ -80,29 +81,28 @@ def compared(
 ) -> tuple[OutputParity, ...]:
     """Every output, but inner values only where they can be compared (a mask of zeros cannot)."""
     outputs = (
-        _output(value.name or "", tolerance(value), expected, actual, given)
-        for value in model.graph.outputs
+        _output(value, tolerance(value), expected, actual, given) for value in model.graph.outputs
     )
     return tuple(o for o in outputs if o.error is not None or o.name not in given.inner)
 
 
 def _output(
-    name: str,
+    value: ir.Value,
     tolerance: float,
     expected: Sequence[dict[str, Array]],
     actual: Sequence[dict[str, Array]],
     given: Trial,
 ) -> OutputParity:
-    try:
-        error = Error.worst(
-            [
-                compare(
-                    specified(name, one[name], given.sizes, scenario),
-                    specified(name, other[name], given.sizes, scenario),
-                )
-                for one, other, scenario in zip(expected, actual, given.scenarios, strict=True)
-            ]
+    name = value.name or ""
+    pairs = [
+        (
+            specified(name, one[name], given.sizes, scenario),
+            specified(name, other[name], given.sizes, scenario),
         )
+        for one, other, scenario in zip(expected, actual, given.scenarios, strict=True)
+    ]
+    try:
+        error = compare_runs(pairs, lambda: not leaves([value], ()))
     except BadReference as fault:
         return OutputParity(name, None, tolerance, ok=False, note=str(fault))
     return OutputParity(name, error, tolerance, error.max_std <= tolerance)

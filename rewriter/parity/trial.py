@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
+from rewriter.facts import dims_of
 from rewriter.output import disk
 from rewriter.parity.domains import Array
-from rewriter.parity.feeds import Feeds, Layout, Scenario, layout, model_feeds
+from rewriter.parity.feeds import (
+    Feeds,
+    Layout,
+    Scenario,
+    layout,
+    model_feeds,
+    shortened,
+)
 from rewriter.parity.settings import EXACT, drop_accuracy_level
 from rewriter.parity.widen import NotWidenable, half_of, widened, widened_array
 from rewriter.runtime import child
@@ -40,9 +49,23 @@ class Trial:
         feeds = tuple(model_feeds(model, self.sizes, s) for s in scenarios)
         return Trial(self.sizes, scenarios, feeds, self.inner)
 
+    def of_slice(self, model: ir.Model, inner: frozenset[str], seed: int) -> Trial:
+        """Inputs for a slice of the model.
+
+        Args:
+            model: the slice.
+            inner: outputs of it that are inner values of the whole.
+            seed: of the first scenario.
+        """
+        return replace(trial(model, seed, part_of=self.sizes), inner=inner)
+
 
 def trial(
-    model: ir.Model, seed: int, count: int = 2, windows: Mapping[str, int] | None = None
+    model: ir.Model,
+    seed: int,
+    count: int = 2,
+    windows: Mapping[str, int] | None = None,
+    part_of: Layout | None = None,
 ) -> Trial:
     """Inputs for a model whose dims are fixed (others get small numbers that agree).
 
@@ -51,8 +74,9 @@ def trial(
         seed: of the first scenario.
         count: of scenarios, at least.
         windows: as in :class:`Layout`.
+        part_of: the layout of the whole, where the model is a slice.
     """
-    return Trial(layout(model, windows), (), ()).others(model, seed, count)
+    return Trial(layout(model, windows, part_of), (), ()).others(model, seed, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +109,8 @@ def run_as_is(side: Side, given: Trial, file: Path, time_limit: float) -> Output
     """What the model computes in the types it has; its constants stay where they are."""
     drop_accuracy_level(side.model)
     ir.save(side.model, file)
-    data, feeds = side.file.parent, read_by(side.model, given)
-    job = child.Job(file, external_data_dir=data, config=EXACT, feeds=feeds)
-    return child.run(job, time_limit=time_limit).outputs
+    job = child.Job(file, external_data_dir=side.file.parent, config=EXACT)
+    return run_feeds(job, side.model, given, time_limit)
 
 
 def run_model(
@@ -114,14 +137,46 @@ def run_model(
     try:
         with disk(file.parent):
             ir.save(model, file, external_data=data.name)
-        feeds = [{k: widened_array(v) for k, v in f.items()} for f in read_by(model, given)]
-        job = child.Job(file, config=EXACT, feeds=feeds, outputs=outputs)
-        return child.run(job, time_limit=time_limit).outputs
+        wide = tuple({k: widened_array(v) for k, v in feed.items()} for feed in given.feeds)
+        job = child.Job(file, config=EXACT, outputs=outputs)
+        return run_feeds(job, model, replace(given, feeds=wide), time_limit)
     finally:
         data.unlink(missing_ok=True)
 
 
+def run_feeds(job: child.Job, model: ir.Model, given: Trial, time_limit: float) -> Outputs:
+    """Run a job with what is given for its model.
+
+    Sequences go through the model that a buffer was made for one by one, where ONNX Runtime's
+    GroupQueryAttention takes several tokens of one only.
+    """
+    feeds, batch = read_by(model, given), given.sizes.several
+    names = [
+        value.name for value in model.graph.inputs if (dims := dims_of(value)) and dims[0] is None
+    ]
+    if batch == 1 or not names:
+        return child.run(replace(job, feeds=feeds), time_limit=time_limit).outputs
+    rows = [
+        {k: v[row : row + 1] if k in names else v for k, v in feed.items()}
+        for feed in feeds
+        for row in range(batch)
+    ]
+    found = child.run(replace(job, feeds=rows), time_limit=time_limit).outputs
+    return [
+        {name: np.concatenate([one[name] for one in found[at : at + batch]]) for name in found[at]}
+        for at in range(0, len(found), batch)
+    ]
+
+
 def read_by(model: ir.Model, given: Trial) -> tuple[Feeds, ...]:
-    """Feeds for the inputs a model has: the part of a result may need fewer than the original's."""
+    """Feeds for the inputs a model has: the part of a result may need fewer than the original's.
+
+    Where the result has a cache of fixed size whose first rows are not filled, the original gets
+    one that is really shorter.
+    """
     names = {value.name for value in model.graph.inputs}
-    return tuple({k: v for k, v in feed.items() if k in names} for feed in given.feeds)
+    feeds = [{k: v for k, v in feed.items() if k in names} for feed in given.feeds]
+    if given.sizes.right and given.sizes.padded:
+        pairs = zip(feeds, given.scenarios, strict=True)
+        feeds = [shortened(model, feed, given.sizes, scenario) for feed, scenario in pairs]
+    return tuple(feeds)

@@ -149,6 +149,14 @@ def resolve(
     return fixed
 
 
+def is_dim(model: ir.Model, name: str) -> bool:
+    """Whether a model has a dim of that name, free or fixed."""
+    places, roles = places_and_roles(model)
+    places_of = {f"{n}:{a}" for where in places.values() for n, a in where}
+    free = {plain(symbol) for symbol in places} | set(roles.values()) | places_of
+    return plain(name) in free or name in free or name in _static(model)
+
+
 def _check_static(
     model: ir.Model,
     name: str,

@@ -8,9 +8,10 @@ import pytest
 
 from rewriter.parity.feeds import Scenario, layout, model_feeds, specified
 from rewriter.passes.fix_dims import fix_dims
+from tests.contrib import embed_layer_normalization as embed
 from tests.decoders import decoder
 from tests.graphs import Builder
-from tests.rewriter.rules import test_embed_layer_normalization as embed
+from tests.scattered import scattered
 
 
 def _sizes(**dims: int):  # type: ignore[no-untyped-def]
@@ -94,3 +95,16 @@ def test_a_mask_leaves_out_what_lies_in_front_of_an_appended_cache() -> None:
     assert [m["position_ids"].item() for m in masks] == [8, 4, 0]
     rows = np.ones((1, 2, 9, 4), np.float32)
     assert specified("present.0.key", rows, sizes, Scenario(0, 4)).shape == rows.shape
+
+
+def test_rows_that_are_written_are_the_last_valid_ones() -> None:
+    model = scattered()
+    fix_dims(model, {"batch": 2, "seq": 4, "max": 9})
+    starts = set()
+    for seed in range(6):
+        feeds = model_feeds(model, layout(model), Scenario(seed, 0))
+        assert np.array_equal(feeds["nonpad_kv_seqlen"], feeds["write_indices"] + 4)
+        assert feeds["write_indices"].min() >= 0
+        assert feeds["nonpad_kv_seqlen"].max() <= 9
+        starts |= set(feeds["write_indices"].tolist())
+    assert len(starts) > 2
