@@ -41,6 +41,11 @@ class CacheLayout:
         )
 
 
+def forget(model: ir.Model) -> None:
+    """Remove what is stored with a model, as with a part of one that holds no caches."""
+    model.metadata_props.pop(_KEY, None)
+
+
 def cache_layout(model: ir.Model, name: str) -> CacheLayout | None:
     """The layout that a model was written with; nothing if it has no caches.
 

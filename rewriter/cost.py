@@ -104,3 +104,11 @@ def _limit_gb() -> float:
 
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return float("inf") if soft == resource.RLIM_INFINITY else soft / 1e9
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Bytes of all initializers and Constant nodes of a model."""
+    stored = [v.const_value for graph in model.graphs() for v in graph.initializers.values()]
+    nodes = (node for graph in model.graphs() for node in graph if node.op_type == "Constant")
+    stored += [constant(node.outputs[0]) for node in nodes]
+    return sum(tensor.nbytes for tensor in stored if tensor is not None)

@@ -18,7 +18,7 @@ from rewriter.facts import facts_of, op_of, opset_of
 from rewriter.matching import Match, find
 from rewriter.opsets import NotRaisable, ir_version_of, lower_imports, moves, raised
 from rewriter.passes.unused import remove_unused
-from rewriter.record import Fired, Refused, Report, StuckNode, count_ops
+from rewriter.record import Fired, Report, StuckNode, Tried, count_ops
 from rewriter.rule import Registry, Rule
 from rewriter.site import Refusal
 from rewriter.tape import Workspace, names_in
@@ -38,6 +38,7 @@ class Engine:
         rules: the rules to use.
         disabled: names of rules that are not tried.
         keep_sites: record both sides of every new signature for parity.
+        masked: the mask value that rules use in the place of their own.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Engine:
         *,
         disabled: frozenset[str] = frozenset(),
         keep_sites: bool = True,
+        masked: float | None = None,
     ) -> None:
         self.model = model
         self.target = target
@@ -58,9 +60,9 @@ class Engine:
         self._keep_sites = keep_sites
         self._signatures: set[str] = set()
         self._doubts: Counter[Row] = Counter()
-        self._left: defaultdict[ir.Node, list[Refused]] = defaultdict(list)
+        self._left: defaultdict[ir.Node, list[Tried]] = defaultdict(list)
         names = names_in(model.graph)
-        self._spaces = {id(graph): Workspace(graph, names) for graph in self._graphs()}
+        self._spaces = {id(graph): Workspace(graph, names, masked) for graph in self._graphs()}
         nodes = sum(1 for graph in self._graphs() for _ in graph)
         self._budget = 100 + 20 * nodes
 
@@ -114,7 +116,7 @@ class Engine:
                 reason = self._attempt(rule, node, "any", graph, match)
                 if isinstance(reason, str):
                     for matched in match.nodes:
-                        self._left[matched].append(Refused(rule.name, reason))
+                        self._left[matched].append(Tried(rule.name, reason))
 
     def _unwanted(self, rule: Rule, match: Match, commit: Commit, imports: dict[str, int]) -> str:
         """Why a fusion stays away: the pattern can stay, and what it builds could not."""
@@ -174,14 +176,14 @@ class Engine:
         facts = self._facts(node, self._imports(graph))
         for rule in self._rules.lowering(op_of(node)):
             if rule.name in self._disabled:
-                refusals.append(Refused(rule.name, "disabled by you"))
+                refusals.append(Tried(rule.name, "disabled by you"))
             elif not rule.form.holds(facts):
-                refusals.append(Refused(rule.name, f"takes only [{rule.form}]"))
+                refusals.append(Tried(rule.name, f"takes only [{rule.form}]"))
             else:
                 built = self._attempt(rule, node, judgement.form, graph)
                 if isinstance(built, list):
                     return built
-                refusals.append(Refused(rule.name, built))
+                refusals.append(Tried(rule.name, built))
         self.report.stuck.append(
             StuckNode(node.name or "", op_of(node), judgement.form, judgement.why, tuple(refusals))
         )

@@ -10,6 +10,7 @@ from capabilities import Target
 from rewriter.engine import Engine
 from rewriter.errors import BadInput, RewriteError
 from rewriter.passes.fold_shapes import FoldShapes, settle_shapes
+from rewriter.passes.mask_value import MaskValue
 from rewriter.passes.present_shapes import correct_present_shapes
 from rewriter.passes.store_inside import StoreInside
 from rewriter.passes.unused import remove_unused
@@ -44,6 +45,7 @@ def lower(
     allow_stuck: bool = False,
     rules: Registry | None = None,
     keep_sites: bool = True,
+    mask_value: float | None = None,
 ) -> Report:
     """Rewrite a model in place until nothing is left that the target cannot run.
 
@@ -54,6 +56,7 @@ def lower(
         allow_stuck: keep what could be done instead of raising.
         rules: all registered ones if not given.
         keep_sites: record both sides of each kind of site, for parity.
+        mask_value: what is added to the score of a hidden key, see :class:`MaskValue`.
 
     Raises:
         Stuck: a node stays illegal.
@@ -64,7 +67,7 @@ def lower(
     disabled = _disabled(disable, known)
     before = model.clone()
     try:
-        report = _run(model, target, known, disabled, keep_sites=keep_sites)
+        report = _run(model, target, known, disabled, keep_sites=keep_sites, mask_value=mask_value)
     except BaseException:
         _restore(model, before)
         raise
@@ -103,11 +106,20 @@ def _run(
     disabled: frozenset[str],
     *,
     keep_sites: bool,
+    mask_value: float | None = None,
 ) -> Report:
     notes = settle_shapes(model) + correct_present_shapes(model)
     interface = _interface(model)
-    engine = Engine(model, target, rules, disabled=disabled, keep_sites=keep_sites)
+    masks = None if mask_value is None else MaskValue(mask_value)
+    if masks is not None:
+        masks(model)
+        notes += masks.notes
+    engine = Engine(
+        model, target, rules, disabled=disabled, keep_sites=keep_sites, masked=mask_value
+    )
     report = engine.run()
+    if masks is not None:
+        report.masks, report.masks_kept = masks.changes, masks.kept
     if report.fired:  # what rules built of constants alone; else a second run would fold it
         _fold_again(model, report)
     inside = StoreInside(target)

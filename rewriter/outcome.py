@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from capabilities import Target
+from rewriter.compiling.model import Compiled
 from rewriter.parity.model import ModelParity
 from rewriter.parity.outputs import OutputParity
 from rewriter.parity.sites import SiteParity
@@ -16,6 +17,7 @@ from rewriter.quantization import QuantizedWeight
 from rewriter.record import Report
 from rewriter.slices import Slice
 from rewriter.source import WeightKind
+from rewriter.split import Cut
 
 
 class Exit(IntEnum):
@@ -65,6 +67,21 @@ class Parity:
 
 
 @dataclass
+class PartOutcome:
+    """One of the files that a graph was split into.
+
+    Attributes:
+        file: its name in the output folder.
+        cut: what is in it.
+        placement: ``None`` where it was not placed by itself.
+    """
+
+    file: str
+    cut: Cut
+    placement: Placement | None = None
+
+
+@dataclass
 class GraphOutcome:
     """One graph that was written.
 
@@ -79,6 +96,9 @@ class GraphOutcome:
         notes: what a person should know.
         allow_stuck: stuck nodes were accepted.
         quantized: weights that are stored as integers.
+        parts: the files that stand for it, in the order they run, where it was split.
+        compiled: what an NPU loads, one for each file.
+        role: what the graph does in a model of several; see :mod:`rewriter.roles`.
         fault: how the runtime failed on a graph that the table calls legal; empty if it did not.
     """
 
@@ -92,6 +112,9 @@ class GraphOutcome:
     notes: list[str] = field(default_factory=list)
     allow_stuck: bool = False
     quantized: list[QuantizedWeight] = field(default_factory=list)
+    parts: list[PartOutcome] = field(default_factory=list)
+    compiled: list[Compiled] = field(default_factory=list)
+    role: str = ""
     fault: str = ""
 
     def unplaced(self) -> list[tuple[str, str]]:

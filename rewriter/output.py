@@ -19,9 +19,6 @@ from rewriter.wellformed import faults
 Told = Callable[[str, int], None]
 """Is told the name and the bytes of each weight that is about to be written."""
 
-_DATA = "model.onnx.data"
-"""Where the weights of a folder are."""
-
 _CHECKPOINTS = frozenset({".gguf", ".safetensors"})
 """Endings of files that only a person can have put into a folder."""
 
@@ -49,14 +46,16 @@ class Staging:
         name: str,
         beside: Path | None = None,
         told: Told | None = None,
+        data: str = "model.onnx.data",
     ) -> tuple[Path, int]:
-        """Write a model with its weights in ``model.onnx.data``, and read it back.
+        """Write a model with its weights in a file beside it, and read it back.
 
         Args:
             model: what to write.
             name: of its file.
             beside: a model written before, whose stored weights it uses where they are equal.
             told: see :data:`Told`.
+            data: the file of the weights, unless they are where those of ``beside`` are.
 
         Returns:
             The file, and the bytes of weights that were stored already.
@@ -73,7 +72,7 @@ class Staging:
                 ir.save(
                     model,
                     path,
-                    external_data=_DATA,
+                    external_data=data,
                     max_workers=2,
                     callback=told and (lambda tensor, _: told(tensor.name or "", tensor.nbytes)),
                 )

@@ -22,7 +22,7 @@ Bytes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 
 _STRIP = 256
-"""Columns that are turned at a time: so many rows of bytes stay in the processor's cache."""
+"""Columns that are transposed at a time: so many rows of bytes stay in the processor's cache."""
 
 
 def unpack_bits(packed: Bytes, bits: int, count: int) -> Bytes:
@@ -124,7 +124,7 @@ def blocks_to_matrix(packed: Bytes, k: int, bits: int) -> Bytes:
 def matrix_of_blocks(packed: Bytes, k: int, dtype: ir.DataType) -> ir.TensorProtocol:
     """MatMulNBits' layout as a (K, N) tensor of a type of its width; signed ones move by the half.
 
-    An even number of 4-bit columns is turned without unpacking it, so that hardly more than the
+    An even number of 4-bit columns is transposed without unpacking it, so that hardly more than the
     result is in memory.
     """
     n, bits = packed.shape[0], dtype.bitwidth

@@ -12,7 +12,7 @@ from capabilities import Target
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Tried:
     """A rule that was tried on a node, and why it left it alone."""
 
     rule: str
@@ -27,7 +27,7 @@ class StuckNode:
     op: str
     form: str
     why: str
-    tried: tuple[Refused, ...]
+    tried: tuple[Tried, ...]
 
     def __str__(self) -> str:
         tried = "; ".join(f"{t.rule} refused: {t.reason}" for t in self.tried)
@@ -59,6 +59,32 @@ class Fired:
     tolerance: float
 
 
+@dataclass(frozen=True, slots=True)
+class MaskChange:
+    """A constant that hides keys, and holds another number now.
+
+    Attributes:
+        value: its name, as it was read.
+        old: the number it held.
+        new: the number it holds.
+        sites: names of the nodes that mix it with scores.
+    """
+
+    value: str
+    old: float
+    new: float
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MaskKept:
+    """A constant that hides keys and was left as it is, and why."""
+
+    value: str
+    old: float
+    why: str
+
+
 @dataclass
 class Report:
     """What a run of the engine did to one model.
@@ -71,6 +97,8 @@ class Report:
         stuck: illegal nodes that stayed.
         unknown: (node, op) that no row of the table speaks of.
         notes: what a person should know of the run, such as doubts and shapes that were kept.
+        masks: constants of the model whose mask value was replaced, where that was asked.
+        masks_kept: those that were not.
     """
 
     target: Target
@@ -80,6 +108,8 @@ class Report:
     stuck: list[StuckNode] = field(default_factory=list)
     unknown: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    masks: list[MaskChange] = field(default_factory=list)
+    masks_kept: list[MaskKept] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:

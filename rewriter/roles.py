@@ -1,4 +1,4 @@
-"""What a graph does in a package of several: told by its inputs and outputs, as exporters name them.
+"""What a graph does in a package of several, by the names that exporters give its values.
 
 The names are those of onnxruntime-genai's multi-modal models, which mobius and Olive write too.
 """

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from capabilities import Target
 
 LEVELS = ("none", "sites", "model", "device")
 """Levels of parity, each with the ones before it."""
+MASK_VALUES = (-3e4, -50.0)
+"""Range of a mask value: two added in fp16 stay finite, and e^-50 is no weight beside a 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,11 @@ class Settings:
             one graph with the dims as given.
         seq: new tokens of the graph that reads prompts; 0 for a default.
         max_seq_len: rows of the cache; 0 for a default.
+        split: into how many parts of layers a graph is cut; 0 for one whole file.
+        compile: make what an NPU loads, for :attr:`target`'s SoC.
         budget: minutes that comparing and placing may take together.
         seed: of all random inputs.
+        mask_value: what is added to the score of a hidden key; ``None`` leaves what the model has.
     """
 
     model: Path
@@ -48,5 +54,8 @@ class Settings:
     static: str = ""
     seq: int = 0
     max_seq_len: int = 0
+    split: int | Literal["auto"] = 0
+    compile: bool = False
     budget: float = 10.0
     seed: int = 0
+    mask_value: float | None = None

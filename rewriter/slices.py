@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import onnx_ir as ir
 
 from rewriter.extract import between, induced, leaves
 from rewriter.facts import constant, dims_of, op_of, present
+from rewriter.output import disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,16 @@ class Slice:
 
     def __str__(self) -> str:
         return f"a slice of {self.nodes} of {self.of} nodes that holds every distinct form"
+
+    def save(self, path: Path) -> Path:
+        """Write it with its own copy of the weights it has.
+
+        Raises:
+            OutOfResources: the disk is full.
+        """
+        with disk(path.parent):
+            ir.save(self.model, path, external_data=f"{path.name}.data")
+        return path
 
 
 def distinct(model: ir.Model) -> Slice | None:

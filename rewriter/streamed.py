@@ -65,3 +65,24 @@ class StreamedTensor(ir.LazyTensor):
 
     def __repr__(self) -> str:
         return f"StreamedTensor<{self.dtype},{self.shape}>({self.name})"
+
+    def rows(self, count: int) -> Rows | None:
+        """Rows of the whole taken as so many, as arrays of elements; none if they cut its own."""
+        if self._count % count or self.dtype.bitwidth < 8:
+            return None
+        rows, each, dtype = self._begin(), self._count // count, self.dtype.numpy()
+
+        def joined(start: int, stop: int) -> npt.NDArray[Any]:
+            own = np.ascontiguousarray(rows(start * each, stop * each))
+            return own.reshape(-1).view(np.uint8).reshape(stop - start, -1).view(dtype)
+
+        return joined
+
+
+def rows_of(tensor: ir.TensorProtocol, count: int) -> Rows:
+    """Runs of rows of a tensor that is seen as ``count`` of them; a streamed one is never whole."""
+    found = tensor.rows(count) if isinstance(tensor, StreamedTensor) else None
+    if found is not None:
+        return found
+    whole = tensor.numpy().reshape(count, -1)
+    return lambda start, stop: whole[start:stop]

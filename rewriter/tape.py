@@ -19,11 +19,17 @@ T = TypeVar("T")
 
 
 class Workspace:
-    """What the sites of one graph share during a run: names, equal constants, common values."""
+    """What the sites of one graph share during a run: names, equal constants, common values.
 
-    def __init__(self, graph: ir.Graph | ir.Function, names: set[str]) -> None:
+    ``masked`` is the mask value that was asked for, if one was.
+    """
+
+    def __init__(
+        self, graph: ir.Graph | ir.Function, names: set[str], masked: float | None = None
+    ) -> None:
         self.graph = graph
         self.names = names
+        self.masked = masked
         self.constants: dict[Hashable, ir.Value] = {}
         self.shared: dict[Hashable, Any] = {}
 
@@ -71,6 +77,11 @@ class Tape:
         self._new_constants: dict[Hashable, ir.Value] = {}
         self._new_shared: dict[Hashable, Any] = {}
         self._taken: list[str] = []
+
+    @property
+    def masked(self) -> float | None:
+        """The mask value that was asked for; ``None`` where rules use their own."""
+        return self._space.masked
 
     def __getattr__(self, op_type: str) -> Callable[..., ir.Value]:
         if not op_type[:1].isupper():

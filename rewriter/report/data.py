@@ -10,12 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from rewriter.compiling.model import Compiled
 from rewriter.errors import BadInput
-from rewriter.outcome import GraphOutcome, Outcome, Parity
+from rewriter.outcome import GraphOutcome, Outcome, Parity, PartOutcome
 from rewriter.output import disk, writable
 from rewriter.parity.compare import Error
 from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.placement import Placement
+from rewriter.record import MaskChange, MaskKept
 from rewriter.slices import Slice
 
 
@@ -101,6 +103,7 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
     report = graph.report
     return {
         "phase": graph.phase,
+        "role": graph.role,
         "file": graph.file,
         "dims": {
             "fixed": graph.dims.fixed,
@@ -123,12 +126,31 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
             for node in report.stuck
         ],
         "unknown": [{"node": node, "op": op} for node, op in report.unknown],
+        "masks": [asdict(mask) | _old(mask) for mask in report.masks],
+        "masks_kept": [asdict(mask) | _old(mask) for mask in report.masks_kept],
         "parity": None if graph.parity is None else _parity(graph.parity),
         "placement": None if graph.placement is None else _placement(graph.placement, graph.part),
+        "parts": [_part(part) for part in graph.parts],
+        "compiled": [_compiled(made) for made in graph.compiled],
         "quantized": [asdict(weight) for weight in graph.quantized],
         "disagreement": graph.fault or None,
         "notes": graph.notes,
     }
+
+
+def _part(part: PartOutcome) -> dict[str, Any]:
+    placed = None if part.placement is None else _placement(part.placement, None)
+    return {"file": part.file, **asdict(part.cut), "placement": placed}
+
+
+def _compiled(made: Compiled) -> dict[str, Any]:
+    files = {"context": made.context.name, "binary": made.binary.name}
+    return {**asdict(made), **files}
+
+
+def _old(mask: MaskChange | MaskKept) -> dict[str, Any]:
+    """The number a mask held; JSON has no -inf, which is a word then."""
+    return {} if math.isfinite(mask.old) else {"old": str(mask.old)}
 
 
 def _figures(error: Error | None) -> dict[str, float | None]:

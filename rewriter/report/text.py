@@ -24,12 +24,14 @@ def show(outcome: Outcome, console: Console) -> None:
     """Print the report of a run."""
     for graph in outcome.graphs:
         if len(outcome.graphs) > 1:
-            _line(console, f"{graph.phase}:", style="bold")
+            _line(console, f"{graph.phase} ({graph.role}):", style="bold")
         show_plan(graph.report, console)
         _dims(graph, console)
+        _masks(graph.report, console)
         if graph.parity is not None:
             _parity(graph.parity, console)
         _placement(graph, console)
+        _files(graph, console)
         for (stored, computed), count in Counter(
             (w.stored, w.computed) for w in graph.quantized
         ).items():
@@ -48,6 +50,28 @@ def show(outcome: Outcome, console: Console) -> None:
     where = f"written to {outcome.output}" if outcome.output else "nothing was written"
     style = _STYLE[code is Exit.GOOD]
     _line(console, f"{_meaning(outcome)}; {where} (exit {int(code)})", style=style)
+
+
+def _files(graph: GraphOutcome, console: Console) -> None:
+    """The files of a graph, where there are more than one."""
+    for part in graph.parts:
+        cut = part.cut
+        handed = ", ".join(f"{v.name} {list(v.shape)}" for v in cut.hands) or "nothing"
+        placed = part.placement
+        where = "" if placed is None else f", {placed.on_ep} on {graph.report.target.ep}"
+        _line(
+            console,
+            f"  part        {part.file}: {cut.nodes} nodes{where}, {cut.weights:,} bytes of "
+            f"weights; hands on {handed}",
+        )
+    for made in graph.compiled:
+        equal = {True: "bit-equal when loaded again", None: "not compared"}.get(made.equal, "")
+        soc = f" for {made.soc}" if made.soc else ""
+        _line(
+            console,
+            f"  compiled    {made.context.name}, {made.bytes:,} bytes of {made.binary.name}{soc}, "
+            f"{equal}",
+        )
 
 
 def show_notes(notes: Sequence[str], console: Console) -> None:
@@ -129,6 +153,19 @@ def _dims(graph: GraphOutcome, console: Console) -> None:
     words += [f"{k}={v} (from {how})" for k, (v, how) in dims.derived.items()]
     if words:
         _line(console, "  dims        " + ", ".join(words))
+
+
+def _masks(report: Report, console: Console) -> None:
+    """Mask values: old and new, with the nodes they act in; and those that were left."""
+    arrow = "→" if console.encoding.startswith("utf") else "->"
+    for old, new in dict.fromkeys((mask.old, mask.new) for mask in report.masks):
+        found = [mask for mask in report.masks if (mask.old, mask.new) == (old, new)]
+        sites = len({site for mask in found for site in mask.sites})
+        what = f"{len(found)} constant(s), {sites} site(s)"
+        _line(console, f"  mask value  {old:g} {arrow} {new:g}: {what}")
+    for kept in report.masks_kept:
+        text = f"  mask value  '{kept.value}' keeps {kept.old:g}: {kept.why}"
+        _line(console, text, style="yellow")
 
 
 def _figure(error: Error | None) -> str:

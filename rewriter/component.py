@@ -1,0 +1,151 @@
+"""The graphs that come of one file of a model."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from rewriter.compile_step import compile_files
+from rewriter.cost import weight_bytes
+from rewriter.lowering import lower
+from rewriter.outcome import Exit, GraphOutcome, Outcome, PartOutcome
+from rewriter.output import Staging, Told
+from rewriter.parity.trial import trial
+from rewriter.passes import dim_fit
+from rewriter.passes.static_cache import fix_phase
+from rewriter.phases import Phase
+from rewriter.proof import Proof
+from rewriter.quantization import quantized_weights
+from rewriter.roles import role_of
+from rewriter.settings import LEVELS, Settings
+from rewriter.source import Source
+from rewriter.split import write_parts
+from rewriter.stages import Stages
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all graphs of a run share.
+
+    Attributes:
+        settings: what to do.
+        stage: says what begins and times it.
+        track: shows how the writing of so many bytes goes on.
+        outcome: gets what was done.
+    """
+
+    settings: Settings
+    stage: Stages
+    track: Callable[[int], AbstractContextManager[Told]]
+    outcome: Outcome
+
+
+class Component:
+    """One file of a model, from reading it to proving each graph that was made of it.
+
+    Args:
+        run: what it is part of.
+        source: the file.
+    """
+
+    def __init__(self, run: Run, source: Source) -> None:
+        self._run = run
+        self._source = source
+        self._settings = replace(run.settings, model=source.file)
+
+    def graphs(self, stage: Staging, phases: Sequence[Phase]) -> bool:
+        """Write and prove a graph for each phase; whether nothing in any of them is stuck."""
+        written: list[Path] = []
+        with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
+            original, began = self._original(Path(scratch)), time.perf_counter()
+            for phase in phases:
+                file = self._graph(stage, phase, original, written[0] if written else None, began)
+                if file is None:
+                    return False
+                written.append(file)
+        for graph in self._run.outcome.graphs:
+            if graph.parts:
+                (stage.folder / graph.file).unlink(missing_ok=True)
+        self._run.outcome.weights += self._source.kinds()
+        return True
+
+    def _read(self) -> ir.Model:
+        return self._source.read(self._settings.max_seq_len or None)
+
+    def _original(self, folder: Path) -> Path:
+        """The file that results are compared with; written if the model was built."""
+        if not self._source.built or LEVELS.index(self._settings.parity) < 2:
+            return self._source.file
+        path = folder / "portable.onnx"
+        with self._run.stage("portable", "writing the portable graph to compare with"):
+            return Staging(folder, folder).write(self._read(), path.name)[0]
+
+    def _graph(
+        self, stage: Staging, phase: Phase, original: Path, beside: Path | None, began: float
+    ) -> Path | None:
+        """One graph; its file, if nothing in it is stuck.
+
+        Args:
+            stage: where it is written.
+            phase: which one.
+            original: what it is compared with.
+            beside: a graph written before, if any, whose weights it uses.
+            began: when the budget began to be spent.
+        """
+        settings, outcome = self._settings, self._run.outcome
+        name = self._source.graph(phase.name)
+        label = "" if name == "model" else f"{name}: "
+        with self._run.stage("lower", f"{label}rewriting for {settings.target}"):
+            model = self._read()
+            role, dims = role_of(model), fix_phase(model, phase)
+            if settings.target.static_only:
+                dims.require_fixed(settings.target.ep)
+            windows = dict(dim_fit.windows(model).values())
+            report = lower(
+                model,
+                settings.target,
+                disable=settings.disable,
+                allow_stuck=True,
+                mask_value=settings.mask_value,
+            )
+        accept = settings.allow_stuck
+        graph = GraphOutcome(name, f"{name}.onnx", report, dims, allow_stuck=accept, role=role)
+        graph.notes += report.notes
+        graph.quantized = quantized_weights(model)
+        outcome.graphs.append(graph)
+        outcome.weights_after += weight_bytes(model)
+        if report.stuck and not accept:
+            return None
+        with self._run.stage("write", f"{label}writing"):
+            data = f"{self._source.name or 'model'}.onnx.data"
+            with self._run.track(weight_bytes(model)) as told:
+                written, shared = stage.write(model, graph.file, beside, told, data)
+            outcome.weights_after -= shared
+            parts = self._split(graph, written)
+        left = settings.budget - (time.perf_counter() - began) / 60
+        asked = replace(settings, model=original, budget=max(left, 1e-4))
+        proof = Proof(asked, phase, self._run.stage, self._reread)
+        proof.prove(graph, model, written, windows, parts)
+        if settings.compile and graph.exit() is Exit.GOOD:
+            with self._run.stage("compile", f"{label}compiling for {settings.target}"):
+                feeds = trial(model, settings.seed, windows=windows).feeds[:1]
+                compile_files(graph, parts or [written], settings, feeds)
+        return written
+
+    def _split(self, graph: GraphOutcome, written: Path) -> list[Path]:
+        """Cut a written graph into parts, if that was asked; their files."""
+        asked = self._settings.split
+        if not asked or (self._source.name and graph.role != "decoder"):
+            return []
+        made = write_parts(written, None if asked == "auto" else asked)
+        graph.parts = [PartOutcome(part.path.name, part.cut) for part in made]
+        return [part.path for part in made]
+
+    def _reread(self, original: Path) -> ir.Model:
+        return ir.load(original) if self._source.built else self._source.read(None)
