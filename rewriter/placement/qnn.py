@@ -23,7 +23,9 @@ from rewriter.runtime.log import label
 # The emulator needs a SoC: without one it computes in fp32 and hides every device error.
 _EMULATED_SOC = {"soc_model": "60", "htp_arch": "73"}
 _FP32_SOCS = frozenset({"0", "30"})
-_NO_FALLBACK = {"session.disable_cpu_ep_fallback": "1"}
+NO_FALLBACK = {"session.disable_cpu_ep_fallback": "1"}
+"""Entry of a session that QNN has to take whole."""
+
 _REFUSED_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 _CPU = "CPUExecutionProvider"
 
@@ -37,12 +39,12 @@ def place(
 ) -> Placement:
     """Place a model on QNN; ``options`` win over the ones the emulator needs."""
     began = time.monotonic()
-    settings = {**(_EMULATED_SOC if emulated() else {}), **options}
+    settings = {**default_options(), **options}
     strict = child.Job(
         model,
         ep="qnn",
         provider_options=settings,
-        config=_NO_FALLBACK,
+        config=NO_FALLBACK,
         optimize=True,
         feeds=feeds,
         assignment=True,
@@ -50,7 +52,7 @@ def place(
     try:
         result, proven = child.run(strict, python=python, time_limit=time_limit), True
     except RuntimeFault as fault:
-        if _REFUSED_FALLBACK not in str(fault):
+        if not refused_fallback(fault):
             raise
         lenient = replace(strict, config={}, verbose=True)
         left = max(time_limit - (time.monotonic() - began), 0)
@@ -80,6 +82,16 @@ def _placement(
         full=proven and not left,
         note=_silent_note(result, settings) if silent else _arithmetic_note(settings),
     )
+
+
+def default_options() -> dict[str, str]:
+    """Provider options that a session needs here; none on a device."""
+    return dict(_EMULATED_SOC) if emulated() else {}
+
+
+def refused_fallback(fault: RuntimeFault) -> bool:
+    """Whether a session with :data:`NO_FALLBACK` was refused because nodes would be left."""
+    return _REFUSED_FALLBACK in str(fault)
 
 
 def emulated() -> bool:

@@ -30,7 +30,7 @@ from rewriter.rules.parts.patterns import (
     value_of,
 )  # fmt: skip
 from rewriter.rules.parts.repeated_heads import repeated
-from rewriter.rules.parts.turned_keys import key_and_value, turned_keys
+from rewriter.rules.parts.transposed_keys import key_and_value, transposed_keys
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -39,7 +39,7 @@ def _scores(op: Any) -> Any:
     """cap·tanh(c·Q·Kᵀ / cap), or without a cap."""
     from onnxscript.rewriter.pattern import Var
 
-    columns = scaled(op, turned_keys(op), "column factor")
+    columns = scaled(op, transposed_keys(op), "column factor")
     scores = op.MatMul(scaled(op, Var("q"), "query factor"), columns, _outputs=["scores"])
     product = scaled(op, scores, "score factor")
     bent = op.Tanh(scaled(op, product, "tanh factor"))

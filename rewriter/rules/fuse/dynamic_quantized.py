@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from rewriter.rule import fuses
-from rewriter.rules.parts.quantized_weights import blocks_of_integers
+from rewriter.rules.parts.nbits_weights import blocks_of_integers
 from rewriter.site import Site
 from rewriter.tape import Tape
 

@@ -14,7 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import fuses
-from rewriter.rules.parts.quantized_weights import BITS, blocks_of
+from rewriter.rules.parts.nbits_weights import blocks_of
+from rewriter.rules.parts.quantized_weights import BITS
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -23,7 +24,7 @@ def _pattern(product: str, *, transposed: bool = False) -> Callable[..., Any]:
     def pattern(op: Any, a: Any, x: Any, x_scale: Any) -> Any:
         weight = op.DequantizeLinear(x, x_scale, _allow_other_inputs=True, _outputs=["weight"])
         if transposed:
-            weight = op.Transpose(weight, _outputs=["turned"])
+            weight = op.Transpose(weight, _outputs=["transposed"])
         if product == "Gemm":
             return op.Gemm(a, weight, _allow_other_inputs=True)
         return op.MatMul(a, weight)
@@ -89,7 +90,7 @@ def matmul_nbits_of_columns(op: Tape, site: Site) -> ir.Value:
 )
 def matmul_nbits_of_rows(op: Tape, site: Site) -> ir.Value:
     """MatMul(a, Transpose(DequantizeLinear(W))) of a weight that is stored as (N, K)."""
-    perm = site.others["turned"].attribute("perm")
+    perm = site.others["transposed"].attribute("perm")
     site.require(perm in (None, [1, 0], (1, 0)), "the Transpose leaves the weight as it is")
     _require_floats(site)
     return _product(op, site, site.input("A"), rows=True)

@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from rewriter.rule import fuses
-from rewriter.rules.parts.fused_masks import numbers_below
+from rewriter.rules.parts.mask_numbers import numbers_below
 from rewriter.rules.parts.patterns import any_of, either, factor, number, scaled, site_of
 from rewriter.site import Site
 from rewriter.tape import Tape

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from rewriter.rule import lowers
-from rewriter.rules.parts import attention, attention_inputs, masks
+from rewriter.rules.parts import attention, attention_bias, attention_inputs
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -61,7 +61,7 @@ def scaled_products(op: Tape, site: Site) -> Sequence[ir.Value | None]:
     wanted = mode if site.wants("qk_matmul_output") else None
     cap = max(site.number("softcap"), 0.0)  # at or below 0 there is none
     sight, mask = attention_inputs.read_sight(site, found), attention_inputs.read_mask(site, found)
-    bias = masks.bias(op, mask, sight, found.groups, found.dtype)
+    bias = attention_bias.bias(op, mask, sight, found.groups, found.dtype)
 
     product = attention.scores(op, found.query, found.key, scale / (cap or 1))
     raw = capped = product
@@ -72,7 +72,7 @@ def scaled_products(op: Tape, site: Site) -> Sequence[ir.Value | None]:
     biased = capped if bias.added is None else op.Add(capped, bias.added)
     with_bias = biased
     if wanted == _BIASED and bias.added is not None:
-        exact = masks.bias(op, mask, sight, found.groups, found.dtype, exact=True)
+        exact = attention_bias.bias(op, mask, sight, found.groups, found.dtype, exact=True)
         with_bias = op.Add(capped, exact.added)
     weights = _softmax(op, site, biased)
     if bias.alive is not None and wanted == _WEIGHTS:

@@ -16,7 +16,9 @@ import onnx_ir as ir
 
 from rewriter.facts import static_dims
 from rewriter.rule import lowers
-from rewriter.rules.parts import attention, multi_head
+from rewriter.rules.parts import attention, multi_head, multi_head_cache
+from rewriter.rules.parts.multi_head_cache import Rows
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -60,25 +62,22 @@ def _heads(op: Tape, site: Site) -> tuple[ir.Value, ir.Value, ir.Value]:
     return query, key, value
 
 
-def _rows(
-    op: Tape, site: Site, past: ir.Value | None, key: ir.Value, value: ir.Value
-) -> multi_head.Rows:
+def _rows(op: Tape, site: Site, past: ir.Value | None, key: ir.Value, value: ir.Value) -> Rows:
     equal = static_dims(key) == static_dims(value)
     cached = past is not None or site.wants("present")
     site.require(equal or not cached, "a past or present of keys and values of unequal width")
     if past is None:
-        return multi_head.new_rows(key, value)
+        return multi_head_cache.new_rows(key, value)
     batch, heads, _, size = static_dims(key)
     dims = site.shape(past, "past")
     fits = len(dims) == 5 and (*dims[:3], dims[4]) == (2, batch, heads, size)
     site.require(fits, f"past {dims} does not fit heads {static_dims(key)}")
     if dims[3] == 0:
-        return multi_head.new_rows(key, value)
-    flat = np.array([2 * batch, heads, dims[3], size], np.int64)
-    both = op.Reshape(past, op.const(flat, name="past_shape"))
+        return multi_head_cache.new_rows(key, value)
+    both = reshaped(op, past, (2 * batch, heads, dims[3], size), "past_shape")
     halves = op.const(np.array([batch, batch], np.int64), name="halves")
     old = op.emit("Split", (both, halves), {"axis": 0}, outputs=2)
-    return multi_head.after_past(op, (old[0], old[1]), (key, value))
+    return multi_head_cache.after_past(op, (old[0], old[1]), (key, value))
 
 
 def _says_nothing(site: Site, batch: int) -> bool:
@@ -87,6 +86,6 @@ def _says_nothing(site: Site, batch: int) -> bool:
     return mask is not None and site.shape(mask, "mask_index") in {(1, 1), (batch, 1)}
 
 
-def _present(op: Tape, rows: multi_head.Rows) -> ir.Value:
-    shape = np.array([2, *static_dims(rows.keys)], np.int64)
-    return op.Reshape(op.Concat(*rows.caches, axis=0), op.const(shape, name="present_shape"))
+def _present(op: Tape, rows: Rows) -> ir.Value:
+    both = op.Concat(*rows.caches, axis=0)
+    return reshaped(op, both, (2, *static_dims(rows.keys)), "present_shape")

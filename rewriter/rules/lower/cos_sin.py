@@ -19,6 +19,7 @@ import onnx_ir as ir
 from rewriter.extract import extract
 from rewriter.facts import constant, position_source
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -60,7 +61,7 @@ def _table(op: Tape, site: Site, function: Callable[[Array], Array]) -> ir.Value
     table = op.const(function(_at(start, rate, np.arange(rows))), angles.dtype, name="table")
     op.note(f"rotary tables hold positions 0 to {rows - 1}; beyond them the model is not defined")
     found = op.Gather(table, positions, axis=0)
-    return op.Reshape(found, op.const(np.array(shape, np.int64), name="shape"))
+    return reshaped(op, found, shape)
 
 
 class _Angles:

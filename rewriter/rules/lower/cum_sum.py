@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import sliced
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -26,15 +27,10 @@ def plain_sum(op: Tape, site: Site) -> ir.Value:
     reverse, exclusive = site.integer("reverse"), site.integer("exclusive")
     site.require(bool(reverse or exclusive), "it is neither reverse nor exclusive")
 
-    y = _slice(op, x, -1, -_END, -1, axis) if reverse else x
+    y = sliced(op, x, -1, -_END, axis, -1) if reverse else x
     if exclusive:
         first = [1 if i == axis else d for i, d in enumerate(shape)]
         zero = op.const(np.zeros(first), x.dtype, name="zero")
-        y = op.Concat(zero, _slice(op, y, 0, -1, 1, axis), axis=axis) if shape[axis] > 1 else zero
+        y = op.Concat(zero, sliced(op, y, 0, -1, axis, 1), axis=axis) if shape[axis] > 1 else zero
     y = op.CumSum(y, given)
-    return _slice(op, y, -1, -_END, -1, axis) if reverse else y
-
-
-def _slice(op: Tape, x: ir.Value, start: int, end: int, step: int, axis: int) -> ir.Value:
-    bounds = [op.const(np.array([at], np.int64), name="bound") for at in (start, end, axis, step)]
-    return op.Slice(x, *bounds)
+    return sliced(op, y, -1, -_END, axis, -1) if reverse else y

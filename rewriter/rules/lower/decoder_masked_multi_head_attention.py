@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
-from rewriter.rules.parts import attention, multi_head
+from rewriter.rules.parts import attention, multi_head, multi_head_cache
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -23,7 +23,7 @@ from rewriter.tape import Tape
 @lowers("com.microsoft::DecoderMaskedMultiHeadAttention", emits=multi_head.EMITS, opset=16)
 def attention_of_one_token(op: Tape, site: Site) -> Sequence[ir.Value | None]:
     """Softmax(scale·q·kᵀ + attention_bias + hidden)·v for the newest token."""
-    multi_head.one_beam(site)
+    multi_head_cache.one_beam(site)
     site.ignore("beam_width")
     query = site.input("query")
     key, value = site.optional("key"), site.optional("value")
@@ -54,7 +54,7 @@ def attention_of_one_token(op: Tape, site: Site) -> Sequence[ir.Value | None]:
     shown = bool(site.integer("output_qk", 0)) and not across
     if site.wants("qk"):
         site.require(shown, "qk needs output_qk=1, and a cache")
-        multi_head.of_known_length(site, rows)
+        multi_head_cache.of_known_length(site, rows)
     return (y,) if across else (y, *rows.caches, scores)
 
 
@@ -62,16 +62,16 @@ def _thirds(op: Tape, width: int) -> ir.Value:
     return op.const(np.array([width] * 3, np.int64), name="widths")
 
 
-def _other_sequence(site: Site, key: ir.Value, value: ir.Value) -> multi_head.Rows:
+def _other_sequence(site: Site, key: ir.Value, value: ir.Value) -> multi_head_cache.Rows:
     past, bias = site.optional("past_key"), site.optional("attention_bias")
     site.require(past is None, "past_key with key and value split into heads is not handled")
     site.require(bias is None, "attention_bias over another sequence is not handled")
     site.ignore("past_value", "past_sequence_length", "past_present_share_buffer")
-    return multi_head.new_rows(key, value)
+    return multi_head_cache.new_rows(key, value)
 
 
-def _in_buffer(op: Tape, site: Site, new: tuple[ir.Value, ir.Value]) -> multi_head.Rows:
-    past = multi_head.read_past(site, new)
+def _in_buffer(op: Tape, site: Site, new: tuple[ir.Value, ir.Value]) -> multi_head_cache.Rows:
+    past = multi_head_cache.read_past(site, new)
     shared = bool(site.integer("past_present_share_buffer", 0))
     start = site.optional("past_sequence_length")
     if past is None or start is None or not shared:
@@ -79,5 +79,5 @@ def _in_buffer(op: Tape, site: Site, new: tuple[ir.Value, ir.Value]) -> multi_he
             "the past has to be a shared buffer: past_key, past_value, past_sequence_length and "
             "past_present_share_buffer=1"
         )
-    total = multi_head.known_total(site, "mask_index")
-    return multi_head.in_buffer(op, site, past, new, start, total)
+    total = multi_head_cache.known_total(site, "mask_index")
+    return multi_head_cache.in_buffer(op, site, past, new, start, total)

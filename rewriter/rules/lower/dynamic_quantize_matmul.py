@@ -11,7 +11,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from rewriter.rule import lowers
-from rewriter.rules.parts.quantized_weights import blocks_of_integers
+from rewriter.rules.parts.nbits_weights import blocks_of_integers
 from rewriter.site import Site
 from rewriter.tape import Tape
 

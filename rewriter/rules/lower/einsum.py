@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import axes, in_shape
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -108,7 +108,7 @@ def _product(
     right = _shaped(op, b, [*_batches(batch), summed, columns], sizes)
     y = op.MatMul(left, right)
     letters = "".join([*batch, *rows, *columns])
-    return _Operand(_reshaped(op, y, [sizes[c] for c in letters]), letters)
+    return _Operand(in_shape(op, y, [sizes[c] for c in letters]), letters)
 
 
 def _batches(batch: Sequence[str]) -> list[list[str]]:
@@ -122,16 +122,16 @@ def _shaped(
     """An operand with one axis for every group of letters, of size 1 for an empty group."""
     letters = "".join("".join(group) for group in groups)
     value = _arranged(op, operand, letters)
-    return _reshaped(op, value, [math.prod(sizes[c] for c in group) for group in groups])
+    return in_shape(op, value, [math.prod(sizes[c] for c in group) for group in groups])
 
 
 def _summed(op: Tape, operand: _Operand, kept: Iterable[str]) -> _Operand:
     """Without the letters that nobody wants."""
     wanted = set(kept)
-    axes = [i for i, c in enumerate(operand.letters) if c not in wanted]
-    if not axes:
+    summed = [i for i, c in enumerate(operand.letters) if c not in wanted]
+    if not summed:
         return operand
-    value = op.ReduceSum(operand.value, op.const(np.array(axes, np.int64), name="axes"), keepdims=0)
+    value = op.ReduceSum(operand.value, axes(op, *summed), keepdims=0)
     return _Operand(value, "".join(c for c in operand.letters if c in wanted))
 
 
@@ -139,10 +139,3 @@ def _arranged(op: Tape, operand: _Operand, letters: str) -> ir.Value:
     perm = [operand.letters.index(c) for c in letters]
     ordered = all(i < j for i, j in pairwise(perm))
     return operand.value if ordered else op.Transpose(operand.value, perm=perm)
-
-
-def _reshaped(op: Tape, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    assert value.shape is not None
-    if tuple(value.shape.dims) == tuple(shape):
-        return value
-    return op.Reshape(value, op.const(np.array(shape, np.int64), name="shape"))

@@ -5,10 +5,10 @@ What an op does to each element alone does not depend on the shape.
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -23,9 +23,9 @@ def at_rank_4(op: Tape, site: Site) -> ir.Value:
     x = site.input(next(iter(site.facts.inputs)))
     first, second, *rest = shape = site.shape(x, "the input")
     attributes = {name: site.attribute(name) for name in site.facts.attributes}
-    small = op.Reshape(x, op.const(np.array([first * second, *rest], np.int64), name="shape"))
+    small = reshaped(op, x, (first * second, *rest))
     y = op.emit(site.facts.op, [small], attributes)[0]
-    return op.Reshape(y, op.const(np.array(shape, np.int64), name="shape"))
+    return reshaped(op, y, shape)
 
 
 for _op in OPS:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import axes
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -66,4 +67,4 @@ def _mask_index(op: Tape, site: Site, batch: int) -> ir.Value | None:
         zero, shape = op.const(np.int32(0), name="zero"), np.array([batch], np.int64)
         return op.Expand(zero, op.const(shape, name="batch"))
     ones = op.Cast(op.Equal(mask, op.const(1, mask.dtype, name="one")), to=ir.DataType.INT32)
-    return op.ReduceSum(ones, op.const(np.array([1], np.int64), name="axes"), keepdims=0)
+    return op.ReduceSum(ones, axes(op, 1), keepdims=0)

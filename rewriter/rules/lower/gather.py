@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.facts import constant
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import axes, reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -32,10 +32,10 @@ def gather_and_reshape(op: Tape, site: Site) -> ir.Value:
     flat = (1, *given) if len(given) == 1 else (math.prod(given),)
     stored = constant(indices)
     if stored is None:
-        at = op.Reshape(indices, op.const(np.array(flat, np.int64), name="shape"))
+        at = reshaped(op, indices, flat)
     else:
         at = op.const(stored.numpy().reshape(flat), indices.dtype, name="indices")
     found = op.Gather(data, at, axis=site.integer("axis"))
     if not shape:  # an empty shape would be a tensor without elements
-        return op.Squeeze(found, op.const(np.array([0], np.int64), name="axes"))
-    return op.Reshape(found, op.const(np.array(shape, np.int64), name="shape"))
+        return op.Squeeze(found, axes(op, 0))
+    return reshaped(op, found, shape)

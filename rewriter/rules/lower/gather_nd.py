@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from rewriter.facts import constant
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -41,9 +42,9 @@ def gather_of_rows(op: Tape, site: Site) -> ir.Value:
     sizes, steps = np.array(dims[batch:], np.int64), np.array(strides[batch:], np.int64)
     rows = _rows(op, site, indices, sizes, steps, starts)
 
-    flat = np.array([math.prod(dims), *shape[len(dims) :]], np.int64)
+    flat = (math.prod(dims), *shape[len(dims) :])
     wide = op.Cast(data, to=ir.DataType.INT32) if data.dtype in _NARROW else data
-    found = op.Gather(op.Reshape(wide, op.const(flat, name="flat")), rows, axis=0)
+    found = op.Gather(reshaped(op, wide, flat, "flat"), rows, axis=0)
     return found if found.dtype == data.dtype else op.Cast(found, to=data.dtype)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import number
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -42,11 +42,11 @@ def gelu_primitives(op: Tape, site: Site) -> ir.Value:
     x = site.input("X")
     if site.attribute("approximate") == "tanh":
         slope = math.sqrt(2 / math.pi)
-        factor = op.Add(_times(op, op.Mul(x, x), 0.044715 * slope), _number(op, x, slope))
+        factor = op.Add(_times(op, op.Mul(x, x), 0.044715 * slope), number(op, x, slope))
         curve = op.Tanh(op.Mul(x, factor))
     else:
         curve = op.Erf(_times(op, x, math.sqrt(0.5)))
-    return op.Mul(_times(op, x, 0.5), op.Add(curve, _number(op, x, 1)))
+    return op.Mul(_times(op, x, 0.5), op.Add(curve, number(op, x, 1)))
 
 
 @lowers("com.microsoft::QuickGelu", emits=("Mul", "Sigmoid"), opset=7)
@@ -66,8 +66,4 @@ def _swish(op: Tape, x: ir.Value, alpha: float) -> ir.Value:
 
 
 def _times(op: Tape, x: ir.Value, factor: float) -> ir.Value:
-    return op.Mul(x, _number(op, x, factor))
-
-
-def _number(op: Tape, like: ir.Value, number: float) -> ir.Value:
-    return op.const(np.float64(number), like.dtype, name="number")
+    return op.Mul(x, number(op, x, factor))

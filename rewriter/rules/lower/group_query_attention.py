@@ -20,8 +20,16 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
-from rewriter.rules.parts import attention, cache, grouped_query, positions, softmax, window_cache
-from rewriter.rules.parts.grouped_query import Sizes
+from rewriter.rules.parts import attention, cache, positions, softmax, window_cache
+from rewriter.rules.parts.grouped_query_inputs import (
+    read_bias,
+    read_heads,
+    read_sink,
+    refuse_unhandled,
+)
+from rewriter.rules.parts.grouped_query_positions import read_positions, rotated
+from rewriter.rules.parts.grouped_query_sizes import Sizes, read_sizes
+from rewriter.rules.parts.shorthand import sliced
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -35,11 +43,11 @@ _EMITS = (
 @lowers("com.microsoft::GroupQueryAttention", emits=_EMITS, opset=13)
 def attention_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
     """Rotate, write the cache, then grouped attention over it."""
-    grouped_query.refuse_unhandled(site)
-    sizes = grouped_query.read_sizes(site)
-    query, key, value = grouped_query.read_heads(op, site, sizes)
-    where = grouped_query.read_positions(op, site, sizes)
-    query, key = grouped_query.rotated(op, site, sizes, where, query, key)
+    refuse_unhandled(site)
+    sizes = read_sizes(site)
+    query, key, value = read_heads(op, site, sizes)
+    where = read_positions(op, site, sizes)
+    query, key = rotated(op, site, sizes, where, query, key)
 
     def present(past: ir.Value | None, new: ir.Value) -> ir.Value:
         if sizes.first_prompt:
@@ -61,8 +69,8 @@ def attention_primitives(op: Tape, site: Site) -> Sequence[ir.Value]:
 )
 def attention_in_a_window(op: Tape, site: Site) -> Sequence[ir.Value]:
     """The same over a buffer that keeps the newest rows only."""
-    grouped_query.refuse_unhandled(site)
-    sizes = grouped_query.read_sizes(site)
+    refuse_unhandled(site)
+    sizes = read_sizes(site)
     site.integer("sliding_window_cache")
     for name, usual in (("causal", 1), ("qk_output", 0)):
         given = site.integer(name)
@@ -76,10 +84,8 @@ def attention_in_a_window(op: Tape, site: Site) -> Sequence[ir.Value]:
     )
     bias = site.optional("attention_bias")
     site.require(bias is None, "attention_bias over a windowed cache is not handled")
-    query, key, value = grouped_query.read_heads(op, site, sizes)
-    query, key = grouped_query.rotated(
-        op, site, sizes, grouped_query.read_positions(op, site, sizes), query, key
-    )
+    query, key, value = read_heads(op, site, sizes)
+    query, key = rotated(op, site, sizes, read_positions(op, site, sizes), query, key)
     past = [site.input(name) for name in ("past_key", "past_value")]
     if sizes.first_prompt:
         rows = positions.first_positions(op, sizes.tokens)
@@ -110,7 +116,7 @@ def _mixed(
     scores = attention.scores(op, query, keys, scale / (cap or 1))
     if cap:
         scores = op.Mul(op.Tanh(scores), op.const(cap, dtype, name="softcap"))
-    bias = grouped_query.read_bias(op, site, sizes, length)
+    bias = read_bias(op, site, sizes, length)
     if bias is not None:
         scores = op.Add(scores, bias)
     if not site.integer("causal"):
@@ -118,7 +124,7 @@ def _mixed(
         site.require(not sizes.ragged, "causal=0 with query_seqlens is not legal")
         rows = positions.next_positions(op, site.input("seqlens_k"), 1)
     mask = positions.causal_mask(op, rows, length, sizes.window, sizes.groups, dtype)
-    sink = grouped_query.read_sink(op, site, sizes, dtype)
+    sink = read_sink(op, site, sizes, dtype)
     weights = softmax.softmax(op, op.Add(scores, mask), sink)
     mixed = attention.by_heads(op, op.MatMul(weights, values), sizes.heads)
     y = attention.from_heads(op, mixed)
@@ -140,5 +146,4 @@ def _shown(op: Tape, sizes: Sizes, rows: ir.Value, x: ir.Value) -> ir.Value:
     x = op.Where(seen, attention.by_heads(op, x, sizes.heads), zero)
     if length == sizes.total:
         return x
-    bounds = (op.const(np.array([at], np.int64), name="bound") for at in (0, sizes.total, 3))
-    return op.Slice(x, *bounds)
+    return sliced(op, x, 0, sizes.total, 3)

@@ -37,13 +37,7 @@ def flat_scales(op: Tape, site: Site) -> ir.Value:
         stored.dtype,
         ir.Shape([stored.size]),
     )
-    names = ("A", "B", "scales", "zero_points", "g_idx", "bias")
-    inputs = [site.optional(name) for name in names]
-    inputs[2] = op.weight(("flat", scale), flat, "scales")
-    while inputs[-1] is None:
-        inputs.pop()
-    attributes = {name: site.attribute(name) for name in site.node.attributes}
-    return op.emit("com.microsoft::MatMulNBits", inputs, attributes)[0]
+    return nbits.rebuilt(op, site, {"scales": op.weight(("flat", scale), flat, "scales")})
 
 
 @lowers(
@@ -77,7 +71,7 @@ def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
         loose = packing.blocks_to_matrix(codes, k, bits).astype(np.int8)
         return packing.integers(loose - (1 << (bits - 1)) if signed else loose, dtype)
 
-    def turned() -> ir.TensorProtocol:
+    def transposed() -> ir.TensorProtocol:
         rows = np.ascontiguousarray(given.numpy().reshape(n, blocks).T)
         return ir.tensor(rows.reshape(shape), dtype=given.dtype)
 
@@ -86,7 +80,9 @@ def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
     weight = op.DequantizeLinear(
         op.weight(("matrix", b, k), ir.LazyTensor(matrix, dtype, ir.Shape((k, n))), "codes"),
         op.weight(
-            ("scales", scale, shape), ir.LazyTensor(turned, given.dtype, ir.Shape(shape)), "scales"
+            ("scales", scale, shape),
+            ir.LazyTensor(transposed, given.dtype, ir.Shape(shape)),
+            "scales",
         ),
         _zero_points(op, site, dtype, shape),
         axis=1 if per_column else 0,

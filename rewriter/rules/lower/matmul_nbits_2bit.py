@@ -74,16 +74,13 @@ def _wider(op: Tape, site: Site, factor: int, points: np.ndarray | None) -> ir.V
 
     lazy = ir.LazyTensor(build, ir.DataType.UINT8, ir.Shape((n, blocks, block // 2)))
     op.note(f"2-bit weights are stored in 4 bits: {stored.nbytes} bytes more for {codes.name}")
-    names = ("A", "B", "scales", "zero_points", "g_idx", "bias")
-    inputs = [site.optional(name) for name in names]
-    inputs[1] = op.weight(("four bits", codes, factor), lazy, "codes")
+    inputs: dict[str, ir.Value | None] = {
+        "B": op.weight(("four bits", codes, factor), lazy, "codes"),
+        "zero_points": None,
+    }
     if factor != 1:
         smaller = site.constant(scales, "scales") / np.float32(factor)
-        inputs[2] = op.const(smaller, scales.dtype, name="scales")
-    inputs[3] = None
+        inputs["scales"] = op.const(smaller, scales.dtype, name="scales")
     if points is not None and not bool(np.all(points == 8)):
-        inputs[3] = op.const(packing.pack_bits(points, 4), name="zero_points")
-    while inputs[-1] is None:
-        inputs.pop()
-    attributes = {name: site.attribute(name) for name in site.node.attributes}
-    return op.emit("com.microsoft::MatMulNBits", inputs, {**attributes, "bits": 4})[0]
+        inputs["zero_points"] = op.const(packing.pack_bits(points, 4), name="zero_points")
+    return nbits.rebuilt(op, site, inputs, bits=4)

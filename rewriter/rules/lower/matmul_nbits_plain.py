@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
 from rewriter.rules.parts import nbits
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -45,8 +45,7 @@ def _plain(op: Tape, site: Site, points: ir.Value | None) -> ir.Value:
     a, codes = nbits.in_order(op, site)
     dims = site.shape(a, "A")
     if len(dims) != 3:
-        flat = np.array([1, math.prod(dims[:-1]), k], np.int64)
-        a = op.Reshape(a, op.const(flat, name="rows_shape"))
+        a = reshaped(op, a, (1, math.prod(dims[:-1]), k), "rows_shape")
     a = nbits.filled(op, site, a, width)
     y = op.ms(
         "MatMulNBits",
@@ -66,5 +65,5 @@ def _plain(op: Tape, site: Site, points: ir.Value | None) -> ir.Value:
     if bias is not None:
         y = op.Add(y, bias)
     if len(dims) != 3:
-        y = op.Reshape(y, op.const(np.array([*dims[:-1], n], np.int64), name="shape"))
+        y = reshaped(op, y, (*dims[:-1], n))
     return y

@@ -13,7 +13,8 @@ from rewriter.rule import lowers
 from rewriter.rules.parts import experts as parts
 from rewriter.rules.parts import moe_inputs as inputs
 from rewriter.rules.parts import routing
-from rewriter.rules.parts.expert_weights import Arrangement, FloatLinear, Order
+from rewriter.rules.parts.expert_arrangement import Arrangement, Order
+from rewriter.rules.parts.expert_linears import FloatLinear
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -44,13 +45,13 @@ def dense_experts(op: Tape, site: Site) -> ir.Value:
         inputs.require_shape(site, "fc3_experts_weights", shape, (count, inner, hidden))
         added = inputs.bias(site, "fc3_experts_bias", inner, count)
         linears.append(FloatLinear(separate, third, Arrangement(Order.plain), added))
-    experts = parts.Experts(
+    experts = parts.DenseExperts(
         count,
         inner,
         tuple(linears),
         act,
         FloatLinear(values[1], second, inputs.SIDE_BY_SIDE),
-        inputs.bias(site, "fc2_experts_bias", hidden, count),
+        inputs.second_bias(op, site, hidden, count),
     )
     normalize = site.integer("normalize_routing_weights") == 1
     return inputs.mixture(op, site, experts, normalize=normalize)

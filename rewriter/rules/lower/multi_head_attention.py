@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from rewriter.facts import static_dims
 from rewriter.rule import lowers
-from rewriter.rules.parts import attention, multi_head
+from rewriter.rules.parts import attention, multi_head, multi_head_cache
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -29,7 +29,7 @@ _PACKED = (
 @lowers("com.microsoft::MultiHeadAttention", emits=multi_head.EMITS, opset=16)
 def attention_of_heads(op: Tape, site: Site) -> Sequence[ir.Value]:
     """Softmax(scale·q·kᵀ + attention_bias + hidden)·v."""
-    multi_head.one_beam(site)
+    multi_head_cache.one_beam(site)
     query, key, value = _heads(op, site, site.integer("num_heads"))
     rows = _rows(op, site, key, value)
     causal = bool(site.integer("unidirectional"))
@@ -42,7 +42,7 @@ def attention_of_heads(op: Tape, site: Site) -> Sequence[ir.Value]:
     added = multi_head.hidden(op, site, query, rows, seen, causal=causal)
     y, scores = multi_head.mixed(op, site, query, rows, added)
     if site.wants("qk"):
-        multi_head.of_known_length(site, rows)
+        multi_head_cache.of_known_length(site, rows)
         if causal:
             op.note("qk has about -3e4 for later keys where ONNX Runtime has the lowest float")
     return y, *rows.caches, scores
@@ -72,15 +72,15 @@ def _heads(op: Tape, site: Site, heads: int) -> tuple[ir.Value, ir.Value, ir.Val
     return query, key, value
 
 
-def _rows(op: Tape, site: Site, key: ir.Value, value: ir.Value) -> multi_head.Rows:
+def _rows(op: Tape, site: Site, key: ir.Value, value: ir.Value) -> multi_head_cache.Rows:
     """All keys and values; ``past_sequence_length`` says that the past is a buffer."""
-    past = multi_head.read_past(site, (key, value))
+    past = multi_head_cache.read_past(site, (key, value))
     start = site.optional("past_sequence_length")
     if past is None:
-        return multi_head.new_rows(key, value)
+        return multi_head_cache.new_rows(key, value)
     if start is None:
-        return multi_head.after_past(op, past, (key, value))
+        return multi_head_cache.after_past(op, past, (key, value))
     split = len(site.shape(site.input("key"), "key")) == 4
     site.require(not split, "past_sequence_length with key and value split into heads")
-    total = multi_head.known_total(site, "key_padding_mask")
-    return multi_head.in_buffer(op, site, past, (key, value), start, total)
+    total = multi_head_cache.known_total(site, "key_padding_mask")
+    return multi_head_cache.in_buffer(op, site, past, (key, value), start, total)

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from rewriter.facts import static_dims
 from rewriter.rule import lowers
 from rewriter.rules.parts import attention, positions
+from rewriter.rules.parts.shorthand import axes, reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -62,8 +63,8 @@ def _mixed(op: Tape, site: Site, found: list[ir.Value]) -> ir.Value:
     heads = site.integer("num_heads")
     tokens = static_dims(found[0])[0]
     for i, part in enumerate(found):
-        batch = op.const(np.array([1, *static_dims(part)], np.int64), name="batch")
-        found[i] = attention.to_heads(op, op.Reshape(part, batch), heads)
+        batch = reshaped(op, part, (1, *static_dims(part)), "batch")
+        found[i] = attention.to_heads(op, batch, heads)
     query, key, value = found
     assert query.dtype is not None
     scale = site.number("scale", 0.0) or 1 / math.sqrt(static_dims(query)[3])
@@ -73,8 +74,7 @@ def _mixed(op: Tape, site: Site, found: list[ir.Value]) -> ir.Value:
         scores = op.Add(scores, bias)
     own = positions.hidden(op, _own_sequence(op, site, tokens), query.dtype)
     y = attention.from_heads(op, op.MatMul(op.Softmax(op.Add(scores, own), axis=-1), value))
-    flat = op.const(np.array(static_dims(y)[1:], np.int64), name="flat")
-    return op.Reshape(y, flat)
+    return reshaped(op, y, static_dims(y)[1:], "flat")
 
 
 def _own_sequence(op: Tape, site: Site, tokens: int) -> ir.Value:
@@ -83,14 +83,12 @@ def _own_sequence(op: Tape, site: Site, tokens: int) -> ir.Value:
     count = site.shape(ends, "cumulative_sequence_length")[0]
 
     def build() -> ir.Value:
-        column = op.Reshape(ends, op.const(np.array([count, 1], np.int64), name="column"))
+        column = reshaped(op, ends, (count, 1), "column")
         row = op.const(np.arange(tokens)[None], ends.dtype, name="tokens")
         before = op.Cast(op.LessOrEqual(column, row), to=ir.DataType.INT32)
-        axes = op.const(np.array([0], np.int64), name="axes")
-        sequence = op.ReduceSum(before, axes, keepdims=0)
-        shapes = ([1, 1, tokens, 1], [1, 1, 1, tokens])
-        sides = [op.Reshape(sequence, op.const(np.array(s, np.int64), name="side")) for s in shapes]
-        return op.Equal(*sides)
+        sequence = op.ReduceSum(before, axes(op, 0), keepdims=0)
+        shapes = ((1, 1, tokens, 1), (1, 1, 1, tokens))
+        return op.Equal(*(reshaped(op, sequence, shape, "side") for shape in shapes))
 
     return op.once(("own sequence", ends, tokens), build)
 
@@ -114,7 +112,7 @@ def _bias(op: Tape, site: Site, heads: int, tokens: int) -> ir.Value | None:
         rows %= length
     else:
         bias = op.Transpose(bias, perm=[1, 0, 2, 3])
-    flat = op.const(np.array([1, dims[1], dims[0] * length, length], np.int64), name="bias_shape")
-    bias = op.Gather(op.Reshape(bias, flat), op.const(rows, name="rows"), axis=2)
+    flat = reshaped(op, bias, (1, dims[1], dims[0] * length, length), "bias_shape")
+    bias = op.Gather(flat, op.const(rows, name="rows"), axis=2)
     columns = at.reshape(-1)[:tokens].astype(np.int64) % length
     return op.Gather(bias, op.const(columns, name="columns"), axis=3)

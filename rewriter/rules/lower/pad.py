@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from rewriter.facts import constant
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -51,8 +52,7 @@ def _filled(
     if before < 0 or after < 0:
         left = shape[axis] + min(before, 0) + min(after, 0)
         site.require(left > 0, "nothing is left of an axis")
-        bounds = (-min(before, 0), after if after < 0 else _END, axis, 1)
-        x = op.Slice(x, *(op.const(np.array([b], np.int64), name="bound") for b in bounds))
+        x = sliced(op, x, -min(before, 0), after if after < 0 else _END, axis, 1)
 
     def piece(count: int) -> list[ir.Value]:
         if count <= 0:
@@ -62,7 +62,7 @@ def _filled(
         if fill is None or stored is not None:
             number = 0 if stored is None else stored.numpy().reshape(-1)[0]
             return [op.const(np.full(shape, number), x.dtype, name="fill")]
-        one = op.Reshape(fill, op.const(np.ones(len(shape), np.int64), name="shape"))
+        one = reshaped(op, fill, [1] * len(shape))
         return [op.Expand(one, op.const(np.array(shape, np.int64), name="shape"))]
 
     pieces = [*piece(before), x, *piece(after)]

@@ -15,7 +15,8 @@ from rewriter.rule import lowers
 from rewriter.rules.parts import experts as parts
 from rewriter.rules.parts import moe_inputs as inputs
 from rewriter.rules.parts import routing
-from rewriter.rules.parts.expert_weights import Arrangement, Order, PackedLinear
+from rewriter.rules.parts.expert_arrangement import Arrangement, Order
+from rewriter.rules.parts.expert_linears import PackedLinear
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -49,13 +50,13 @@ def dense_packed_experts(op: Tape, site: Site) -> ir.Value:
     first = [linear("fc1", rows, hidden, Arrangement(inputs.order(site, act)))]
     if separate:
         first.append(linear("fc3", inner, hidden, Arrangement(Order.plain)))
-    experts = parts.Experts(
+    experts = parts.DenseExperts(
         count,
         inner,
         tuple(first),
         act,
         linear("fc2", hidden, inner, inputs.SIDE_BY_SIDE),
-        inputs.bias(site, "fc2_experts_bias", hidden, count),
+        inputs.second_bias(op, site, hidden, count),
     )
     mixing = site.optional("router_weights")
     normalize = site.integer("normalize_routing_weights") == 1 or mixing is None

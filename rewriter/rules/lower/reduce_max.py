@@ -1,7 +1,7 @@
 """ReduceMax of integers by ReduceMin, where an EP has only that.
 
 max(x) = -1 - min(-1 - x): -1 - x is the bitwise complement, so no integer overflows, and the
-order is turned round exactly.
+order is reversed exactly.
 """
 
 from __future__ import annotations

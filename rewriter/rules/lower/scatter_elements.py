@@ -7,10 +7,10 @@ ScatterElements 18).
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -35,9 +35,9 @@ def of_merged_axes(op: Tape, site: Site) -> ir.Value:
 
     def merged(value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
         new = (*shape[:first], shape[first] * shape[first + 1], *shape[first + 2 :])
-        return op.Reshape(value, op.const(np.array(new, np.int64), name="shape"))
+        return reshaped(op, value, new)
 
     small = [merged(value, shape) for value, shape in zip(values, (whole, part, part), strict=True)]
     attributes = {"axis": axis - (axis > first), "reduction": site.attribute("reduction")}
     y = op.emit("ScatterElements", small, attributes)[0]
-    return op.Reshape(y, op.const(np.array(whole, np.int64), name="shape"))
+    return reshaped(op, y, whole)

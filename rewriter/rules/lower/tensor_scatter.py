@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from rewriter.facts import dims_of
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -45,7 +46,7 @@ def scattered_rows(op: Tape, site: Site) -> ir.Value:
     site.require(mode in {"linear", "circular"}, f"mode={mode} is not defined")
     starts = site.optional("write_indices")
     if starts is None:
-        return _first_rows(op, cache, update, axis, capacity)
+        return _first_rows(op, cache, update, axis, dims[axis], capacity)
     folded = rank > 4  # HTP scatters at up to rank 4; the dims around the axis fold
     if folded:
         cache, update = (_folded(op, x, axis) for x in (cache, update))
@@ -54,8 +55,8 @@ def scattered_rows(op: Tape, site: Site) -> ir.Value:
     written = op.ScatterElements(cache, rows, update, axis=axis)
     if not folded:
         return written
-    whole = np.array([0, *_dims(site, site.input("past_cache"), "past_cache")[1:]], np.int64)
-    return op.Reshape(written, op.const(whole, name="cache_shape"))
+    whole = _dims(site, site.input("past_cache"), "past_cache")
+    return reshaped(op, written, (0, *whole[1:]), "cache_shape")
 
 
 def _dims(site: Site, value: ir.Value, name: str) -> list[int]:
@@ -70,16 +71,16 @@ def _folded(op: Tape, x: ir.Value, axis: int) -> ir.Value:
     """A cache or an update as (B, all before the axis, rows, all behind it)."""
     dims = [d or 0 for d in dims_of(x) or ()]
     shape = [0, math.prod(dims[1:axis]), dims[axis], math.prod(dims[axis + 1 :])]
-    return op.Reshape(x, op.const(np.array(shape, np.int64), name="folded"))
+    return reshaped(op, x, shape, "folded")
 
 
-def _first_rows(op: Tape, cache: ir.Value, update: ir.Value, axis: int, capacity: int) -> ir.Value:
+def _first_rows(
+    op: Tape, cache: ir.Value, update: ir.Value, axis: int, new: int, capacity: int
+) -> ir.Value:
     """The update, and what of the cache is behind it."""
-    new = (dims_of(update) or ())[axis]
     if new == capacity:
         return update
-    bounds = [op.const(np.array([at], np.int64), name="bound") for at in (new, capacity, axis)]
-    return op.Concat(update, op.Slice(cache, *bounds), axis=axis)
+    return op.Concat(update, sliced(op, cache, new, capacity, axis), axis=axis)
 
 
 def _rows(op: Tape, starts: ir.Value, dims: list[int], axis: int, modulus: int) -> ir.Value:

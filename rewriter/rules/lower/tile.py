@@ -7,12 +7,10 @@ goes through int32, which NPUs concatenate.
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import lowers
+from rewriter.rules.parts.shorthand import in_shape
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -42,17 +40,9 @@ def copies(op: Tape, site: Site) -> ir.Value:
             dims.append(size)
             times.append(count)
     wide = x.dtype == ir.DataType.UINT8
-    y = _reshaped(op, op.Cast(x, to=ir.DataType.INT32) if wide else x, tuple(dims))
+    y = in_shape(op, op.Cast(x, to=ir.DataType.INT32) if wide else x, tuple(dims))
     for axis, count in enumerate(times):
         if count > 1:
             y = op.Concat(*[y] * count, axis=axis)
-    y = _reshaped(op, y, tuple(s * r for s, r in zip(shape, repeats, strict=True)))
+    y = in_shape(op, y, tuple(s * r for s, r in zip(shape, repeats, strict=True)))
     return op.Cast(y, to=x.dtype) if wide else y
-
-
-def _reshaped(op: Tape, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
-    assert value.shape is not None
-    if tuple(value.shape.dims) == shape:
-        return value
-    assert math.prod(shape) > 0
-    return op.Reshape(value, op.const(np.array(shape, np.int64), name="shape"))

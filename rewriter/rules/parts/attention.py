@@ -7,12 +7,11 @@ be known at run time alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx_ir as ir
 
 from rewriter.facts import dims_of, static_dims
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.tape import Tape
 
 
@@ -33,8 +32,8 @@ def to_heads(op: Tape, x: ir.Value, heads: int) -> ir.Value:
     batch, tokens, width = sizes(x)
     size = width // heads
     if tokens == 1:  # the same memory, no transposition needed
-        return _reshape(op, x, (batch, heads, 1, size))
-    return op.Transpose(_reshape(op, x, (batch, tokens, heads, size)), perm=[0, 2, 1, 3])
+        return reshaped(op, x, (batch, heads, 1, size))
+    return op.Transpose(reshaped(op, x, (batch, tokens, heads, size)), perm=[0, 2, 1, 3])
 
 
 def from_heads(op: Tape, x: ir.Value) -> ir.Value:
@@ -42,7 +41,7 @@ def from_heads(op: Tape, x: ir.Value) -> ir.Value:
     batch, heads, tokens, size = sizes(x)
     if tokens > 1:
         x = op.Transpose(x, perm=[0, 2, 1, 3])
-    return _reshape(op, x, (batch, tokens, heads * size))
+    return reshaped(op, x, (batch, tokens, heads * size))
 
 
 def scores(op: Tape, query: ir.Value, key: ir.Value, scale: float) -> ir.Value:
@@ -53,7 +52,7 @@ def scores(op: Tape, query: ir.Value, key: ir.Value, scale: float) -> ir.Value:
         assert query.dtype is not None
         query = op.Mul(query, op.const(scale, query.dtype, name="scale"))
     if heads != kv_heads:
-        query = _reshape(op, query, (batch, kv_heads, heads // kv_heads * tokens, size))
+        query = reshaped(op, query, (batch, kv_heads, heads // kv_heads * tokens, size))
     return op.MatMul(query, op.Transpose(key, perm=[0, 1, 3, 2]))
 
 
@@ -62,7 +61,7 @@ def by_heads(op: Tape, x: ir.Value, heads: int) -> ir.Value:
     batch, kv_heads, rows, size = sizes(x)
     if heads == kv_heads:
         return x
-    return _reshape(op, x, (batch, heads, rows * kv_heads // heads, size))
+    return reshaped(op, x, (batch, heads, rows * kv_heads // heads, size))
 
 
 def in_rows(op: Tape, mask: ir.Value, groups: int, tokens: int) -> ir.Value:
@@ -73,8 +72,4 @@ def in_rows(op: Tape, mask: ir.Value, groups: int, tokens: int) -> ir.Value:
     if heads == 1 or rows < tokens:
         shape = np.array([1, max(heads, groups), tokens, size], np.int64)
         mask = op.Expand(mask, op.const(shape, name="rows"))
-    return _reshape(op, mask, (batch, heads // groups or 1, groups * tokens, size))
-
-
-def _reshape(op: Tape, x: ir.Value, shape: Sequence[int]) -> ir.Value:
-    return op.Reshape(x, op.const(np.array(shape, np.int64), name="shape"))
+    return reshaped(op, mask, (batch, heads // groups or 1, groups * tokens, size))

@@ -62,8 +62,9 @@ def read_heads(op: Tape, site: Site) -> Heads:
     """Q, K and V split into heads, and the rows that K and V have with their past."""
     query = _split(op, site, "Q", "q_num_heads")
     key, value = (_split(op, site, name, "kv_num_heads") for name in ("K", "V"))
-    types = [x.dtype for x in (query, key, value)]
-    site.require(len(set(types)) == 1, f"Q, K and V are of the types {_listed(types)}, not of one")
+    types = [str(x.dtype) for x in (query, key, value)]
+    listed = ", ".join(types)
+    site.require(len(set(types)) == 1, f"Q, K and V are of the types {listed}, not of one")
     (_, heads, _, size), (_, kv_heads, rows, key_size) = sizes(query), sizes(key)
     site.require(heads % kv_heads == 0, f"{heads} query heads do not divide by {kv_heads}")
     site.require(size == key_size, f"heads of Q and K have {size} and {key_size} features")
@@ -148,7 +149,3 @@ def _after(op: Tape, site: Site, name: str, past: ir.Value | None, new: ir.Value
     fits = len(old) == 4 and (old[1], old[3]) == (fresh[1], fresh[3])
     site.require(fits, f"{name} {past.shape} does not fit rows {new.shape}")
     return op.Concat(past, new, axis=2) if old[2] else new
-
-
-def _listed(types: list[ir.DataType | None]) -> str:
-    return ", ".join(str(dtype) for dtype in types)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.facts import static_dims
+from rewriter.rules.parts.shorthand import axes, sliced
 from rewriter.tape import Tape
 
 
@@ -25,7 +26,7 @@ def write(
         return new
 
     def build() -> ir.Value:
-        column = op.Unsqueeze(positions, op.const(np.array([1, 3], np.int64), name="axes"))
+        column = op.Unsqueeze(positions, axes(op, 1, 3))
         shape = op.const(np.array([batch, heads, tokens, size], np.int64), name="rows_shape")
         return op.Expand(column, shape)
 
@@ -39,9 +40,7 @@ def write_first(op: Tape, past: ir.Value | None, new: ir.Value, length: int) -> 
     capacity = 0 if past is None else static_dims(past)[2]
     if capacity <= tokens or past is None:
         return new
-    bounds = [np.array([at], np.int64) for at in (tokens, length, 2)]
-    start, end, axis = (op.const(b, name="bound") for b in bounds)
-    return op.Concat(new, op.Slice(past, start, end, axis), axis=2)
+    return op.Concat(new, sliced(op, past, tokens, length, 2), axis=2)
 
 
 def _grown(op: Tape, past: ir.Value | None, new: ir.Value, length: int) -> ir.Value:

@@ -12,25 +12,18 @@ the place of the lowest float.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant, dims_of, op_of
+from rewriter.facts import dims_of
+from rewriter.rules.parts.mask_numbers import numbers_below, sees_in_every_row
 from rewriter.site import Site
 from rewriter.tape import Tape
 
-_SCORE = -1e3
-"""Numbers above this are offsets of scores that stay in the race, such as ALiBi's."""
 _SWALLOWS, _SWALLOWING = -1e20, -1e30
 """At or below the first a float32 does not change when a score is added; the second is used."""
 _LOWEST = {ir.DataType.FLOAT: float(np.finfo(np.float32).min), ir.DataType.FLOAT16: -65504.0}
-_LAYOUT = frozenset({
-    "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze",
-})  # fmt: skip
-_DEEP = 32
 
 
 def added_mask(
@@ -52,7 +45,7 @@ def added_mask(
     assert scores.dtype is not None
     lowest = _LOWEST[scores.dtype]
     finite = {number for number in hiding if math.isfinite(number)}
-    if not _sees(mask):
+    if not sees_in_every_row(mask):
         site.require(
             not guarded or not finite, "rows are guarded against NaN, and hidden by a number"
         )
@@ -82,7 +75,7 @@ def selected_mask(
     _check_fit(site, condition, scores)
     dtype = scores.dtype
     assert dtype is not None
-    if number > -math.inf and not _sees(condition, seen=seen):
+    if number > -math.inf and not sees_in_every_row(condition, seen=seen):
         site.require(not guarded, "rows are guarded against NaN, and hidden by a number")
         swallows = dtype == ir.DataType.FLOAT and number <= _SWALLOWS
         site.require(swallows, f"a hidden score becomes {number:g}, which is no -inf")
@@ -97,49 +90,6 @@ def selected_mask(
 
     mask = op.once(("fused mask", condition, number, seen, dtype), build)
     return _in_full(op, mask, scores)
-
-
-def numbers_below(value: ir.Value | None, deep: int = _DEEP) -> frozenset[float] | None:
-    """The numbers below any offset that a mask may hold; ``None`` if its nodes do not tell."""
-    stored = constant(value)
-    if value is None or deep == 0:
-        return None
-    if stored is not None:
-        array = stored.numpy().astype(np.float64)
-        return frozenset(np.unique(array[array < _SCORE]).tolist())
-    producer = value.producer()
-    inputs = () if producer is None else producer.inputs
-    if producer is not None and op_of(producer) == "Where":
-        sources = inputs[1:]
-    elif producer is not None and op_of(producer) == "Concat":
-        sources = inputs
-    elif producer is not None and op_of(producer) in _LAYOUT:
-        sources = inputs[:1]
-    else:
-        return None
-    found = [numbers_below(source, deep - 1) for source in sources]
-    known = [numbers for numbers in found if numbers is not None]
-    return frozenset().union(*known) if len(known) == len(found) else None
-
-
-def _sees(mask: ir.Value, *, seen: bool = True) -> bool:
-    """Whether a mask (bool, or added) is known, and hides no row whole."""
-    array = _known(mask)
-    if array is None:
-        return False
-    shown = array == seen if array.dtype == np.bool_ else array.astype(np.float64) >= _SCORE
-    return bool(shown.any(axis=-1).all())
-
-
-def _known(mask: ir.Value) -> npt.NDArray[Any] | None:
-    """A constant, or what a constant condition selects from two constants."""
-    producer = mask.producer()
-    selected = producer is not None and op_of(producer) == "Where"
-    sources = producer.inputs if selected and producer is not None else (mask,)
-    stored = [tensor.numpy() for source in sources if (tensor := constant(source)) is not None]
-    if len(stored) < len(sources):
-        return None
-    return np.where(*stored) if selected else stored[0]
 
 
 def _in_full(op: Tape, mask: ir.Value, scores: ir.Value) -> ir.Value:

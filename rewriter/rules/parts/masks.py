@@ -1,135 +1,26 @@
-"""What is added to the scores of an attention: any mask, and what positions and lengths hide.
-
-bias = mask where a key is seen, else MASKED, for scores (B, Hk, G·S, T). A row that sees no key
-gives 0 as the standard asks: its softmax would be the mean of the hidden values. Where no row
-can be empty (or nothing is hidden) no node says so.
+"""Any mask of an attention in additive form: what is added to a score, at rank 4.
 
 A float mask may hold -inf, or the lowest float of its type. Both are cut to FLOOR, so that the
-sum with a score stays finite in fp16; a row that is nowhere above half of FLOOR is empty. So is
-a row of the lowest float in ONNX Runtime 1.32; onnx's reference takes it for a number.
+sum with a score stays finite in fp16.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant, static_dims
-from rewriter.rules.parts.attention import in_rows, sizes
-from rewriter.rules.parts.positions import MASKED, hidden
-from rewriter.rules.parts.sight import Sight
+from rewriter.facts import static_dims
+from rewriter.rules.parts.attention import sizes
+from rewriter.rules.parts.positions import MASKED, hidden, masked_by
+from rewriter.rules.parts.shorthand import axes
 from rewriter.tape import Tape
 
 FLOOR = 3 * MASKED
 """Lowest value of a float mask that stays what it is: below the -1e4 that BERT's exporters write
 for a masked key, which is a number like any other, and finite with a score in fp16."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bias:
-    """What to do to scores (B, Hk, G·S, T).
-
-    Attributes:
-        added: to add before the softmax; ``None`` where every key of every row is seen.
-        alive: (·, ·, G·S, 1) to multiply the result with: 0 for rows that see no key;
-            ``None`` where there are none.
-    """
-
-    added: ir.Value | None = None
-    alive: ir.Value | None = None
-
-
-def bias(
-    op: Tape,
-    mask: ir.Value | None,
-    sight: Sight,
-    groups: int,
-    dtype: ir.DataType,
-    *,
-    exact: bool = False,
-) -> Bias:
-    """The bias of a mask (dims that broadcast to (B, Hq, S, up to T)) and of positions.
-
-    Keys beyond a mask's last dim are masked; a mask that is that short has fixed dims. What is
-    known now is computed now, and what equal layers share is built once.
-
-    Args:
-        op: the tape.
-        mask: bool (True is seen) or a number to add.
-        sight: what positions and lengths hide.
-        groups: G.
-        dtype: of the scores.
-        exact: as the standard has it, -inf for hidden keys, and nothing said of empty rows.
-    """
-    floor = MASKED if mask is None or mask.dtype == ir.DataType.BOOL else FLOOR
-    if exact:
-        floor = -np.inf
-
-    def build() -> Bias:
-        stored, seen = constant(mask), sight.known()
-        if seen is not None and (mask is None or stored is not None):
-            return _known(op, stored, sight, seen, groups, dtype, floor)
-        added = None if mask is None else additive(op, mask, sight.keys, dtype, floor)
-        shown = None if seen is not None and seen.all() else sight.built(op)
-        if shown is not None:
-            masked = op.const(np.float32(floor), dtype, name="masked")
-            added = (
-                hidden(op, shown, dtype, floor) if added is None else op.Where(shown, added, masked)
-            )
-        assert added is not None
-        added = in_rows(op, added, groups, sight.tokens)
-        if exact:
-            return Bias(added)
-        axis = op.const(np.array([-1], np.int64), name="keys_axis")
-        best = op.ReduceMax(added, axis, keepdims=1)
-        alive = op.Greater(best, op.const(np.float32(floor / 2), dtype, name="empty"))
-        return Bias(added, op.Cast(alive, to=dtype))
-
-    return op.once(("bias", mask, sight, groups, dtype, exact), build)
-
-
-def _known(
-    op: Tape,
-    stored: ir.TensorProtocol | None,
-    sight: Sight,
-    seen: npt.NDArray[np.bool_],
-    groups: int,
-    dtype: ir.DataType,
-    floor: float,
-) -> Bias:
-    """The bias of what is constant; a mask is stored anew, a triangle is computed from integers."""
-    if seen.all() and stored is None:
-        return Bias()
-    if stored is None:
-        shown = sight.built(op)
-        assert shown is not None
-        added, alive = hidden(op, shown, dtype, floor), seen.any(axis=-1, keepdims=True)
-    else:
-        array = np.where(seen, _padded(stored, sight.keys, floor), floor)
-        if not array.any():
-            return Bias()
-        added = op.const(array, dtype, name="bias")
-        alive = array.max(axis=-1, keepdims=True) > floor / 2
-    added = in_rows(op, added, groups, sight.tokens)
-    if alive.all() or np.isneginf(floor):
-        return Bias(added)
-    rows = op.const(alive, dtype, name="alive")
-    return Bias(added, in_rows(op, rows, groups, sight.tokens))
-
-
-def _padded(stored: ir.TensorProtocol, keys: int, floor: float) -> npt.NDArray[Any]:
-    """A constant mask in additive form, at rank 4, as long as the keys."""
-    array = stored.numpy()
-    if array.dtype == np.bool_:
-        array = np.where(array, 0.0, floor)
-    array = np.maximum(array.astype(np.float64), floor)
-    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    missing = keys - array.shape[-1]
-    return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=floor)
 
 
 def additive(
@@ -142,13 +33,13 @@ def additive(
         mask: bool or a number to add.
         keys: T.
         dtype: of the scores.
-        floor: what hides a key, and the lowest value that stays; MASKED for a bool mask, else
-            FLOOR, if not given.
+        floor: what hides a key, and the lowest value that stays; if not given, what hides for
+            a bool mask, else FLOOR.
     """
     assert mask.shape is not None
-    if axes := list(range(4 - len(mask.shape))):
-        mask = op.Unsqueeze(mask, op.const(np.array(axes, np.int64), name="axes"))
-    floor = floor or (MASKED if mask.dtype == ir.DataType.BOOL else FLOOR)
+    if missing := range(4 - len(mask.shape)):
+        mask = op.Unsqueeze(mask, axes(op, *missing))
+    floor = floor or (masked_by(op) if mask.dtype == ir.DataType.BOOL else FLOOR)
     if mask.dtype == ir.DataType.BOOL:
         mask = hidden(op, mask, dtype, floor)
     else:
@@ -161,3 +52,14 @@ def additive(
     # Not Pad: on HTP an Expand behind it puts 0 in the place of what was padded.
     beyond = np.full((*block, keys - columns), floor)
     return op.Concat(mask, op.const(beyond, dtype, name="beyond"), axis=3)
+
+
+def padded(stored: ir.TensorProtocol, keys: int, floor: float) -> npt.NDArray[Any]:
+    """A constant mask in additive form, at rank 4, as long as the keys."""
+    array = stored.numpy()
+    if array.dtype == np.bool_:
+        array = np.where(array, 0.0, floor)
+    array = np.maximum(array.astype(np.float64), floor)
+    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    missing = keys - array.shape[-1]
+    return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=floor)

@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.rules.parts.expert_weights import Arrangement, Order
-from rewriter.rules.parts.experts import GATED, PLAIN, Activation, Experts
+from rewriter.rules.parts.expert_activation import GATED, PLAIN, Activation
+from rewriter.rules.parts.expert_arrangement import Arrangement, Order
+from rewriter.rules.parts.experts import DenseExperts
 from rewriter.rules.parts.routing import routing
+from rewriter.rules.parts.shorthand import in_shape
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -63,13 +64,21 @@ def bias(site: Site, name: str, rows: int, experts: int) -> npt.NDArray[Any] | N
     return stored
 
 
+def second_bias(op: Tape, site: Site, rows: int, experts: int) -> Callable[[], ir.Value] | None:
+    """What makes the bias of fc2; zeros add nothing."""
+    stored = bias(site, "fc2_experts_bias", rows, experts)
+    if stored is None or not stored.any():
+        return None
+    return lambda: op.const(stored, site.input("input").dtype, name="second_bias")
+
+
 def require_shape(site: Site, name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     """Refuse an input whose shape is not what the others make it."""
     site.require(shape == wanted, f"{name} has shape {shape}, the others make it {wanted}")
 
 
 def mixture(
-    op: Tape, site: Site, experts: Experts, *, normalize: bool, mixing: ir.Value | None = None
+    op: Tape, site: Site, experts: DenseExperts, *, normalize: bool, mixing: ir.Value | None = None
 ) -> ir.Value:
     """The experts on the node's input of rank 2 or 3, routed by its logits."""
     x, logits, k = site.input("input"), site.input("router_probs"), site.integer("k")
@@ -81,11 +90,7 @@ def mixture(
     require_shape(site, "router_probs", site.shape(logits, "router_probs"), (tokens, experts.count))
     site.require(0 < k <= experts.count, f"k={k} of {experts.count} experts")
     rows = (1, tokens, hidden)
-    flat = x if dims == rows else op.Reshape(x, _shape(op, rows))
+    flat = in_shape(op, x, rows)
     weights = routing(op, logits, k, normalize=normalize, mixing=mixing)
     y = experts(op, flat, weights)
-    return y if dims == rows else op.Reshape(y, _shape(op, dims))
-
-
-def _shape(op: Tape, dims: tuple[int, ...]) -> ir.Value:
-    return op.const(np.array(dims, np.int64), name="shape")
+    return in_shape(op, y, dims)

@@ -13,10 +13,13 @@ to 0.14 %; around 0 it is 0.21 to 0.39 %, and 3 to 7 % where all inputs are posi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx_ir as ir
 
 from rewriter import packing
+from rewriter.rules.parts.shorthand import axes, reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -91,6 +94,19 @@ def packed_zero_points(site: Site) -> ir.Value | None:
     return given
 
 
+def rebuilt(
+    op: Tape, site: Site, inputs: Mapping[str, ir.Value | None], **attributes: int
+) -> ir.Value:
+    """The same node with some inputs and attributes in the place of its own."""
+    names = ("A", "B", "scales", "zero_points", "g_idx", "bias")
+    own = {name: site.optional(name) for name in names}
+    given = list({**own, **inputs}.values())
+    while given[-1] is None:
+        given.pop()
+    same = {name: site.attribute(name) for name in site.node.attributes}
+    return op.emit("com.microsoft::MatMulNBits", given, {**same, **attributes})[0]
+
+
 def numbers(site: Site, points: ir.Value) -> np.ndarray:
     """Zero points as float64 (N, K/block), packed or not."""
     k, n, block, bits = (site.integer(name) for name in ("K", "N", "block_size", "bits"))
@@ -105,9 +121,8 @@ def block_sums(op: Tape, site: Site, a: ir.Value, block: int) -> ir.Value:
     *outer, k = site.shape(a, "A")
 
     def build() -> ir.Value:
-        shape = np.array([*outer, k // block, block], np.int64)
-        by_block = op.Reshape(a, op.const(shape, name="blocks"))
-        return op.ReduceSum(by_block, op.const(np.array([-1], np.int64), name="axes"), keepdims=0)
+        by_block = reshaped(op, a, (*outer, k // block, block), "blocks")
+        return op.ReduceSum(by_block, axes(op, -1), keepdims=0)
 
     return op.once(("block sums", a, block), build)
 

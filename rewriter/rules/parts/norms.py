@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.facts import constant
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -26,15 +27,14 @@ def as_rows(op: Tape, x: ir.Value, shape: tuple[int, ...], axis: int) -> ir.Valu
         return x
     first = shape[0] if axis else 1
     rows = math.prod(shape[1:axis])
-    flat = np.array([first, rows, math.prod(shape[axis:])], np.int64)
-    return op.Reshape(x, op.const(flat, name="rows_shape"))
+    return reshaped(op, x, (first, rows, math.prod(shape[axis:])), "rows_shape")
 
 
 def as_before(op: Tape, y: ir.Value, shape: tuple[int, ...], axis: int) -> ir.Value:
     """Back from :func:`as_rows`."""
     if is_flat(len(shape), axis):
         return y
-    return op.Reshape(y, op.const(np.array(shape, np.int64), name="norm_shape"))
+    return reshaped(op, y, shape, "norm_shape")
 
 
 def weight_row(
@@ -52,7 +52,7 @@ def weight_row(
         return weight
     if constant(weight) is not None:
         return op.const(site.constant(weight, what).reshape(size), weight.dtype, name=what)
-    return op.Reshape(weight, op.const(np.array([size], np.int64), name="weight_shape"))
+    return reshaped(op, weight, (size,), "weight_shape")
 
 
 def rms_of_rows(op: Tape, site: Site) -> ir.Value:

@@ -9,11 +9,22 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.rules.parts.attention import in_rows, sizes
+from rewriter.rules.parts.shorthand import axes, reshaped
 from rewriter.tape import Tape
 
 MASKED = -1e4
 """What is added to the score of a key that must not be seen: finite after the addition in fp16
 (largest 65504), and far enough below any score for its softmax to be exactly 0."""
+
+
+def masked_by(op: Tape) -> float:
+    """What hides a key: the mask value that was asked for, else MASKED."""
+    value = op.masked
+    if value is None:
+        return MASKED
+    said = f"keys of fused attentions are hidden by {value:g} instead of {MASKED:g}"
+    op.once("mask value", lambda: op.note(said))
+    return value
 
 
 def first_positions(op: Tape, tokens: int) -> ir.Value:
@@ -33,7 +44,7 @@ def next_positions(op: Tape, last: ir.Value, tokens: int, *, past_end: bool = Fa
 
     def build() -> ir.Value:
         assert last.dtype is not None
-        column = op.Reshape(last, op.const(np.array([-1, 1], np.int64), name="column"))
+        column = reshaped(op, last, (-1, 1), "column")
         steps = np.arange(tokens)[None, :] - (tokens - 1) - past_end
         return op.Add(column, op.const(steps, last.dtype, name="steps"))
 
@@ -52,7 +63,7 @@ def visible(op: Tape, positions: ir.Value, keys: int, left: int, right: int) -> 
     """
 
     def build() -> ir.Value:
-        query = op.Unsqueeze(positions, op.const(np.array([1, 3], np.int64), name="axes"))
+        query = op.Unsqueeze(positions, axes(op, 1, 3))
         assert query.dtype is not None
         ranges = np.arange(keys)[None, None, None, :]
         terms = []
@@ -68,16 +79,16 @@ def visible(op: Tape, positions: ir.Value, keys: int, left: int, right: int) -> 
 
 
 def hidden(op: Tape, seen: ir.Value, dtype: ir.DataType, masked: float | None = None) -> ir.Value:
-    """The additive form of a bool mask: 0 where a key is seen, ``masked`` (or MASKED) elsewhere."""
+    """The additive form of a bool mask: 0 where seen, ``masked`` (or what hides) elsewhere."""
     zero = op.const(np.float32(0), dtype, name="zero")
-    floor = MASKED if masked is None else masked
+    floor = masked_by(op) if masked is None else masked
     return op.Where(seen, zero, op.const(np.float32(floor), dtype, name="masked"))
 
 
 def causal_mask(
     op: Tape, positions: ir.Value, keys: int, window: int, groups: int, dtype: ir.DataType
 ) -> ir.Value:
-    """Additive mask (B, 1, G·S, T): 0 where position - window < key <= position, else MASKED.
+    """Additive mask (B, 1, G·S, T): 0 where position - window < key <= position, else what hides.
 
     Args:
         op: the tape.

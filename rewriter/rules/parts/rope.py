@@ -1,6 +1,6 @@
 """Rotary position embedding from tables of cosines and sines.
 
-A pair (a, b) of features is turned by an angle to (a·cos - b·sin, b·cos + a·sin). The pairs are
+A pair (a, b) of features is rotated by an angle to (a·cos - b·sin, b·cos + a·sin). The pairs are
 those of the two halves of the rotated part R, or neighbours if interleaved (D11).
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.facts import constant, op_of, static_dims
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.schemas import schema_of
 from rewriter.tape import Tape
 
@@ -80,30 +81,30 @@ def rotate(
     tail = size - 2 * half
     sizes = op.const(np.array([half, half] + [tail] * (tail > 0), np.int64), name="halves")
     a, b, *rest = op.emit("Split", (x, sizes), {"axis": -1}, outputs=3 if tail else 2)
-    return op.Concat(*_turned(op, a, b, cos, sin), *rest, axis=-1)
+    return op.Concat(*_rotated_pairs(op, a, b, cos, sin), *rest, axis=-1)
 
 
 def _rotate_neighbours(
     op: Tape, x: ir.Value, cos: ir.Value, sin: ir.Value, half: int, size: int
 ) -> ir.Value:
     first, second, third, _ = static_dims(x)
-    a, b = (_slice(op, x, (start, 2 * half, 2)) for start in (0, 1))
-    column = op.const(np.array([first, second * third, half, 1], np.int64), name="pairs_shape")
-    pairs = [op.Reshape(part, column) for part in _turned(op, a, b, cos, sin)]
-    shape = op.const(np.array([first, second, third, 2 * half], np.int64), name="rotated_shape")
-    rotated = op.Reshape(op.Concat(*pairs, axis=-1), shape)
+    a, b = (_features(op, x, (start, 2 * half, 2)) for start in (0, 1))
+    column, shape = (first, second * third, half, 1), (first, second, third, 2 * half)
+    parts = _rotated_pairs(op, a, b, cos, sin)
+    pairs = [reshaped(op, part, column, "pairs_shape") for part in parts]
+    rotated = reshaped(op, op.Concat(*pairs, axis=-1), shape, "rotated_shape")
     if size == 2 * half:
         return rotated
-    return op.Concat(rotated, _slice(op, x, (2 * half, size, 1)), axis=-1)
+    return op.Concat(rotated, _features(op, x, (2 * half, size, 1)), axis=-1)
 
 
-def _turned(
+def _rotated_pairs(
     op: Tape, a: ir.Value, b: ir.Value, cos: ir.Value, sin: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
     return op.Sub(op.Mul(a, cos), op.Mul(b, sin)), op.Add(op.Mul(b, cos), op.Mul(a, sin))
 
 
-def _slice(op: Tape, x: ir.Value, bounds: Sequence[int]) -> ir.Value:
+def _features(op: Tape, x: ir.Value, bounds: Sequence[int]) -> ir.Value:
     """Every ``step``-th feature of x from ``start`` to ``end``."""
     start, end, step = (op.const(np.array([at], np.int64), name="bound") for at in bounds)
     return op.Slice(x, start, end, op.const(np.array([-1], np.int64), name="last_axis"), step)

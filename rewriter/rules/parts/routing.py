@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from rewriter.rules.parts.shorthand import axes, number
 from rewriter.tape import Tape
 
 EMITS = (
@@ -39,42 +40,34 @@ def routing(
     chosen = selected(op, logits, k) if k < experts else None
     if mixing is None and normalize:
         assert logits.dtype is not None
-        rest = _number(op, logits, float(logits.dtype.min))
+        rest = number(op, logits, float(logits.dtype.min))
         kept = logits if chosen is None else op.Where(chosen, logits, rest)
         weights = op.Softmax(kept, axis=-1)
     else:
         weights = op.Softmax(logits, axis=-1) if mixing is None else mixing
-        zero = _number(op, logits, 0)
+        zero = number(op, logits, 0)
         weights = weights if chosen is None else op.Where(chosen, weights, zero)
         if normalize:
-            total = op.ReduceSum(weights, _axes(op, -1), keepdims=1)
+            total = op.ReduceSum(weights, axes(op, -1), keepdims=1)
             empty = op.Equal(total, zero)
-            shares = op.Div(weights, op.Where(empty, _number(op, logits, 1), total))
+            shares = op.Div(weights, op.Where(empty, number(op, logits, 1), total))
             weights = op.Where(empty, zero, shares)
         if mixing is not None:
-            weights = op.Where(op.Greater(weights, _number(op, logits, 1e-8)), weights, zero)
-    return op.Unsqueeze(weights, _axes(op, 0))
+            weights = op.Where(op.Greater(weights, number(op, logits, 1e-8)), weights, zero)
+    return op.Unsqueeze(weights, axes(op, 0))
 
 
 def selected(op: Tape, logits: ir.Value, k: int) -> ir.Value:
     """Which of the experts (T, E) are among the first k, as bool."""
     experts = _experts(logits)
-    own = op.Unsqueeze(logits, _axes(op, -1))
-    other = op.Unsqueeze(logits, _axes(op, -2))
+    own = op.Unsqueeze(logits, axes(op, -1))
+    other = op.Unsqueeze(logits, axes(op, -2))
     later = op.const(np.triu(np.ones((1, experts, experts), np.bool_), 1), name="later")
     before = op.Or(op.Greater(other, own), op.And(op.Equal(other, own), later))
-    place = op.ReduceSum(op.Cast(before, to=logits.dtype), _axes(op, -1), keepdims=0)
-    return op.Less(place, _number(op, logits, k))
+    place = op.ReduceSum(op.Cast(before, to=logits.dtype), axes(op, -1), keepdims=0)
+    return op.Less(place, number(op, logits, k))
 
 
 def _experts(logits: ir.Value) -> int:
     assert logits.shape is not None
     return int(str(logits.shape[-1]))
-
-
-def _axes(op: Tape, axis: int) -> ir.Value:
-    return op.const(np.array([axis], np.int64), name="axes")
-
-
-def _number(op: Tape, like: ir.Value, number: float) -> ir.Value:
-    return op.const(np.float64(number), like.dtype, name="number")

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from rewriter.facts import constant
 from rewriter.rules.parts.attention import in_rows, sizes
+from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.tape import Tape
 
 
@@ -20,8 +21,7 @@ def softmax(op: Tape, scores: ir.Value, sink: ir.Value | None = None) -> ir.Valu
         return op.Softmax(scores, axis=-1)
     keys = sizes(scores)[3]
     weights = op.Softmax(op.Concat(scores, sink, axis=-1), axis=-1)
-    start, end, axis = (op.const(np.array([at], np.int64), name="bound") for at in (0, keys, 3))
-    return op.Slice(weights, start, end, axis)
+    return sliced(op, weights, 0, keys, 3)
 
 
 def sink_rows(
@@ -47,7 +47,7 @@ def sink_rows(
         return op.const(np.repeat(rows, batch, axis=0), dtype, name="sink")
 
     def build() -> ir.Value:
-        column = op.Reshape(sink, op.const(np.array([1, heads, 1, 1], np.int64), name="shape"))
+        column = reshaped(op, sink, (1, heads, 1, 1))
         rows = in_rows(op, column, groups, tokens)
         return op.Expand(rows, op.const(shape, name="sink_shape"))
 

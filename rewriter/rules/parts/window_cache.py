@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from rewriter.facts import static_dims
 from rewriter.rules.parts.cache import write
+from rewriter.rules.parts.shorthand import axes, reshaped, sliced
 from rewriter.tape import Tape
 
 
@@ -59,11 +60,11 @@ class WindowCache:
         batch, heads, _, size = static_dims(new)
         newest = self._newest(op)
         if batch == 1:
-            flat = op.Reshape(newest, op.const(np.array([-1], np.int64), name="flat"))
+            flat = reshaped(op, newest, (-1,), "flat")
             return seen, op.Gather(seen, flat, axis=2)
 
         def build() -> ir.Value:
-            column = op.Unsqueeze(newest, op.const(np.array([1, 3], np.int64), name="axes"))
+            column = op.Unsqueeze(newest, axes(op, 1, 3))
             shape = np.array([batch, heads, self.capacity, size], np.int64)
             return op.Expand(column, op.const(shape, name="kept_shape"))
 
@@ -86,7 +87,7 @@ class WindowCache:
 
     def _length(self, op: Tape, more: int) -> ir.Value:
         """Tokens (B, 1) so far, counted from the last position."""
-        column = op.Reshape(self.last, op.const(np.array([-1, 1], np.int64), name="column"))
+        column = reshaped(op, self.last, (-1, 1), "column")
         return op.Add(column, _const(op, np.array([[more]]), column, "more"))
 
     def _kept(self, op: Tape, length: ir.Value) -> ir.Value:
@@ -107,13 +108,10 @@ def write_first(op: Tape, past: ir.Value, new: ir.Value, window: int) -> ir.Valu
     """The buffer after a first prompt: its newest rows, then what the buffer held."""
     capacity, tokens = static_dims(past)[2], static_dims(new)[2]
     rows = kept(tokens, capacity, window)
-
-    def part(x: ir.Value, start: int, end: int) -> ir.Value:
-        bounds = (op.const(np.array([at], np.int64), name="bound") for at in (start, end, 2))
-        return op.Slice(x, *bounds)
-
-    newest = new if rows == tokens else part(new, tokens - rows, tokens)
-    return newest if rows == capacity else op.Concat(newest, part(past, rows, capacity), axis=2)
+    newest = new if rows == tokens else sliced(op, new, tokens - rows, tokens, 2)
+    if rows == capacity:
+        return newest
+    return op.Concat(newest, sliced(op, past, rows, capacity, 2), axis=2)
 
 
 def _const(op: Tape, array: object, like: ir.Value, name: str) -> ir.Value:

@@ -20,16 +20,16 @@ from rewriter.tape import Tape
 _STRAIGHT = [0, 1, 2, 3]
 
 
-def turned_keys(op: Any) -> Any:
+def transposed_keys(op: Any) -> Any:
     """The pattern of Kᵀ; the keys, maybe repeated for their query heads, are bound to ``k``."""
     from onnxscript.rewriter.pattern import Var
 
     keys = scaled(op, repeated(op, "k"), "key factor")
     folded = op.Reshape(keys, Var("folded shape"), _outputs=["folded"])
-    turned = op.Transpose(folded, _outputs=["turned rows"])
+    transposed = op.Transpose(folded, _outputs=["transposed rows"])
     return any_of(
-        op.Reshape(turned, Var("turned shape"), _outputs=["unfolded"]),
-        op.Transpose(keys, _outputs=["turned"]),
+        op.Reshape(transposed, Var("transposed shape"), _outputs=["unfolded"]),
+        op.Transpose(keys, _outputs=["transposed"]),
         Var("columns"),
     )
 
@@ -39,10 +39,10 @@ def key_and_value(op: Tape, site: Site, query: ir.Value) -> tuple[ir.Value, ir.V
 
     Args:
         op: the tape.
-        site: a match that binds ``k``, ``v``, ``scores`` and what :func:`turned_keys` binds.
+        site: a match that binds ``k``, ``v``, ``scores`` and what :func:`transposed_keys` binds.
         query: (B, Hq, S, D).
     """
-    plain, perm = _unturned(op, site)
+    plain, perm = _keys(op, site)
     value = site.bound["v"]
     sources = [before_repetition(site, name) if name in site.bound else None for name in "kv"]
     key = plain
@@ -62,8 +62,8 @@ def key_and_value(op: Tape, site: Site, query: ir.Value) -> tuple[ir.Value, ir.V
     return key, value
 
 
-def _unturned(op: Tape, site: Site) -> tuple[ir.Value, list[int]]:
-    """K, and how the value that is bound to k is turned into it."""
+def _keys(op: Tape, site: Site) -> tuple[ir.Value, list[int]]:
+    """K, and how the value that is bound to k becomes it."""
     if "columns" in site.bound:
         return op.Transpose(site.bound["columns"], perm=[0, 1, 3, 2]), []
     keys = site.bound["k"]
@@ -72,13 +72,13 @@ def _unturned(op: Tape, site: Site) -> tuple[ir.Value, list[int]]:
         for name in ("folded", "unfolded"):
             site_of(site, site.bound[name]).ignore("allowzero")  # the shapes are looked at
         given = dims_of(keys) or (None,)
-        turned = list(site_of(site, site.bound["turned rows"]).attribute("perm") or ())
+        rows = list(site_of(site, site.bound["transposed rows"]).attribute("perm") or ())
         heads = None if None in given[1:-2] else math.prod(d for d in given[1:-2] if d is not None)
-        plain = turned == [0, 2, 1] and flat is not None and flat[1:] == given[-2:]
+        plain = rows == [0, 2, 1] and flat is not None and flat[1:] == given[-2:]
         plain = plain and None not in given and unfolded == (given[0], heads, given[-1], given[-2])
         site.require(plain, "K is not simply transposed")
         return keys, _STRAIGHT
-    perm = list(site_of(site, site.bound["turned"]).attribute("perm") or (3, 2, 1, 0))
+    perm = list(site_of(site, site.bound["transposed"]).attribute("perm") or (3, 2, 1, 0))
     site.require(len(perm) == 4, "K has to be of rank 4")
     perm = [perm[0], perm[1], perm[3], perm[2]]
     return (keys if perm == _STRAIGHT else op.Transpose(keys, perm=perm)), perm
