@@ -8,6 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from capabilities import Target, parse_rows
+from rewriter.rule import Registry, lowers
+from rewriter.site import Site
+from rewriter.tape import Tape
 from tests.graphs import Builder
 
 F32 = ir.DataType.FLOAT
@@ -42,3 +45,14 @@ def chain(
 def numbers(*shape: int) -> np.ndarray:
     """Standard normal float32."""
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def relu_as_max() -> Registry:
+    """Relu(x) = Max(x, 0), with the constant named by the rule."""
+    rules = Registry()
+
+    @lowers("Relu", emits=("Max",), into=rules, name="max_zero")
+    def build(op: Tape, site: Site) -> ir.Value:
+        return op.Max(site.input("X"), op.const(np.float32(0), name="zero"))
+
+    return rules

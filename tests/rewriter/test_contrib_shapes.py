@@ -11,16 +11,16 @@ import pytest
 
 from rewriter.shapes import infer_model
 from tests import ort
+from tests.contrib import attention_ms as attention
+from tests.contrib import decoder_masked_multi_head_attention as masked
+from tests.contrib import embed_layer_normalization as embed
+from tests.contrib import multi_head_attention as multi
+from tests.contrib import multi_head_buffer as buffered
+from tests.contrib import skip_layer_normalization as skip
+from tests.contrib import skip_simplified_layer_normalization as simplified
 from tests.grouped_query import Case as Grouped
 from tests.grouped_query import feeds as grouped_feeds
 from tests.grouped_query import node as grouped
-from tests.rewriter.rules import test_attention_ms as attention
-from tests.rewriter.rules import test_decoder_masked_multi_head_attention as masked
-from tests.rewriter.rules import test_embed_layer_normalization as embed
-from tests.rewriter.rules import test_multi_head_attention as multi
-from tests.rewriter.rules import test_multi_head_buffer as buffered
-from tests.rewriter.rules import test_skip_layer_normalization as skip
-from tests.rewriter.rules import test_skip_simplified_layer_normalization as simplified
 
 Given = tuple[ir.Model, ort.Arrays]
 
@@ -73,7 +73,7 @@ def test_inferred_is_what_the_runtime_gives(name: str) -> None:
         known = [d if isinstance(d, int) else None for d in value.shape]
         assert len(known) == array.ndim
         assert all(d in {None, n} for d, n in zip(known, array.shape, strict=True)), value.shape
-        if not name.startswith("test_multi_head_buffer"):
+        if not name.startswith("multi_head_buffer"):
             assert None not in known, value.shape
 
 

@@ -49,14 +49,15 @@ def test_signed_codes_move_up_to_the_middle() -> None:
 
 @pytest.mark.parametrize("n", [2, 5, 6, 600])
 @pytest.mark.parametrize("dtype", [ir.DataType.INT4, ir.DataType.UINT4, ir.DataType.UINT8])
-def test_a_weight_turned_without_unpacking_it_is_the_same(n: int, dtype: ir.DataType) -> None:
+def test_a_weight_transposed_without_unpacking_it_is_the_same(n: int, dtype: ir.DataType) -> None:
     bits, middle = dtype.bitwidth, 8 if dtype.is_signed() else 0
     codes = np.random.default_rng(n).integers(0, 1 << bits, (64, n)).astype(np.uint8)
     blocks = packing.matrix_to_blocks(codes, 32, bits)
-    turned = packing.matrix_of_blocks(blocks, 64, dtype)
-    assert turned.tobytes() == packing.integers(codes.astype(np.int16) - middle, dtype).tobytes()
-    assert turned.dtype == dtype
-    assert turned.shape == (64, n)
+    transposed = packing.matrix_of_blocks(blocks, 64, dtype)
+    expected = packing.integers(codes.astype(np.int16) - middle, dtype)
+    assert transposed.tobytes() == expected.tobytes()
+    assert transposed.dtype == dtype
+    assert transposed.shape == (64, n)
 
 
 @pytest.mark.parametrize("dtype", [ir.DataType.INT4, ir.DataType.INT8])

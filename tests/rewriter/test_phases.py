@@ -11,6 +11,7 @@ import pytest
 from capabilities import target
 from rewriter.cli import main
 from rewriter.errors import BadInput
+from rewriter.genai import check
 from rewriter.passes.dim_fit import rotary_rows
 from rewriter.passes.fix_dims import places_and_roles
 from rewriter.phases import phases
@@ -54,7 +55,8 @@ def test_a_checkpoint_gets_both_where_shapes_are_fixed() -> None:
     found, notes = phases(_settings(), model, built=True)
     assert [phase.name for phase in found] == ["prefill", "decode"]
     assert found[0].dims == {"batch": 1, "seq": 64, "past": 100, "total": 100}
-    assert len(notes) == 2
+    assert len(notes) == 3
+    assert notes[-1].startswith("caches are aligned left")
     assert list(_dims(model, built=True, ep="ort-cpu")) == ["model.onnx"]
 
 
@@ -70,7 +72,7 @@ def test_models_without_a_buffer_are_named() -> None:
     past = next(v for v in model.graph.inputs if (v.name or "").startswith("past_key_values"))
     grown = ir.node("Concat", [past, past], {"axis": 2}, name="grow")
     model.graph.append(grown)
-    with pytest.raises(BadInput, match=f"'{past.name}' is read by Concat 'grow', so it grows"):
+    with pytest.raises(BadInput, match=f"'{past.name}' is read by Concat 'grow', which is not"):
         phases(_settings(static="both"), model, built=False)
 
 
@@ -131,17 +133,21 @@ def test_the_models_own_name_of_the_batch() -> None:
     assert list(_dims(model, built=True, dims={"seq": 1})) == ["model.onnx"]
 
 
-def test_phases_leave_the_runtimes_configuration_behind(tmp_path: Path) -> None:
-    """It names ``model.onnx``, which is not written."""
+def test_phases_make_a_pipeline_of_the_runtimes_configuration(tmp_path: Path) -> None:
+    """It named ``model.onnx``, which is not written."""
     path, out, report = tmp_path / "m.onnx", tmp_path / "out", tmp_path / "r.json"
     ir.save(decoder(DECODER), path)
-    (tmp_path / "genai_config.json").write_text("{}", encoding="utf-8")
+    stated = {"model": {"pad_token_id": 7, "decoder": {"filename": "m.onnx"}}}
+    (tmp_path / "genai_config.json").write_text(json.dumps(stated), encoding="utf-8")
     words = [str(path), "--ep", "qnn", "-o", str(out), "--parity", "none", "--no-place"]
     words += ["--static", "both", "--seq", "4", "--max-seq-len", "16", "--report", str(report)]
     assert main(words) == 0
-    assert not (out / "genai_config.json").exists()
+    config = json.loads((out / "genai_config.json").read_text(encoding="utf-8"))
+    check(config, out)
+    assert config["model"]["type"] == "decoder-pipeline"
+    assert config["model"]["decoder"]["sliding_window"]["window_size"] == 4
     notes = json.loads(report.read_text(encoding="utf-8"))["graphs"][0]["notes"]
-    assert any("no genai_config.json was written" in note for note in notes)
+    assert any("7 (pad_token_id)" in note for note in notes)
 
 
 def test_explain_speaks_of_each_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

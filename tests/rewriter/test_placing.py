@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from capabilities import target
-from rewriter import proof
+from rewriter import budget
+from rewriter.budget import Budget
 from rewriter.cost import Cost
 from rewriter.parity.trial import trial
 from rewriter.passes.fix_dims import fix_dims
-from rewriter.proof import Proof
+from rewriter.placing import Placing
 from rewriter.settings import Settings
 from rewriter.stages import Stages
 from tests.decoders import decoder
@@ -23,10 +23,11 @@ def test_a_slice_runs_as_often_as_there_is_time(
     seconds: float, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """100 M weights of 4 bits: 13 s to create and 28 s a run, on a machine that is not idle."""
-    monkeypatch.setattr(proof, "emulated", lambda: True)
+    monkeypatch.setattr(budget, "emulated", lambda: True)
     settings = Settings(Path("model.onnx"), target("qnn", "2.7.0"), None)
-    subject = Proof(settings, Stages(lambda _: None, {}), lambda _: decoder())
-    monkeypatch.setattr(subject, "_deadline", time.perf_counter() + 2 * seconds)
+    time = Budget(settings)
+    monkeypatch.setattr(time, "left", lambda: 2 * seconds)
+    subject = Placing(settings, Stages(lambda _: None, {}), time)
     model = decoder()
     fix_dims(model, {"batch": 1, "seq": 1, "past": 8})
     given = trial(model, 0)

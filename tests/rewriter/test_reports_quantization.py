@@ -1,7 +1,7 @@
 """Public reports of this field on the memory of quantized models and on mask values.
 
-Their source is ../shared/reports.md (D26, D27, D30, D31); those on one op stand in the tests of its
-rule, those on GGUF in tests/frontends/gguf/test_reports.py.
+Their source is ../shared/reports.md (D26, D27, D29 to D31); those on one op stand in the tests of
+its rule, those on GGUF in tests/frontends/gguf/test_reports.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.decoders import Decoder, decoder
 from tests.graphs import Builder
 
 F32 = ir.DataType.FLOAT
+LOWEST = float(np.finfo(np.float32).min)
 DIMS = {"batch": 1, "seq": 1, "past": 8}
 LARGE = Decoder(weights="noise", embedding="blocks", packed=False, layers=5, hidden=1024, heads=8,
                 kv_heads=2, head_size=128, ffn=4096, vocabulary=8192)  # fmt: skip
@@ -130,6 +131,42 @@ def _stored(model: ir.Model) -> Counter[ir.DataType]:
     return found
 
 
+# -- D29 -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "said"),
+    [(0.0, 0.0, "all zeros"), (0.0, 0.25, "0.25 everywhere"), (0.01, 0.25, "")],
+    ids=["zeros", "constant", "sound"],
+)
+def test_d29_a_reference_that_is_one_number_proves_nothing(
+    scale: float, bias: float, said: str, tmp_path: Path
+) -> None:
+    """MatMulNBits in blocks of 512 that gives zeros on both sides, as a broken kernel did."""
+    b = Builder()
+    codes = b.rng.integers(0, 256, (64, 1, 256), np.uint8)
+    y = b.op(
+        "com.microsoft::MatMulNBits", b.input("x", F32, (2, 512)), b.const("codes", codes),
+        b.const("scales", np.full((64, 1), scale, np.float32)), None, None,
+        b.const("bias", np.full(64, bias, np.float32)), name="y", K=512, N=64, bits=4,
+        block_size=512,
+    )  # fmt: skip
+    ir.save(b.model([(y, F32, (2, 64))]), tmp_path / "m.onnx")
+    words = ["--ep", "onnx-standard", "--no-place", "--report", str(tmp_path / "r.json")]
+    assert main([str(tmp_path / "m.onnx"), "-o", str(tmp_path / "out"), *words]) == (
+        4 if said else 0
+    )
+    assert (tmp_path / "out").exists() == (not said)
+    parity = json.loads((tmp_path / "r.json").read_text())["graphs"][0]["parity"]
+    found = [*parity["model"]["outputs"], *parity["sites"]]
+    assert len(found) == 2
+    for one in found:
+        assert one["ok"] == (not said)
+        assert one["note"] == (
+            f"the reference is {said}, whatever it is fed, and shows nothing" if said else ""
+        )
+
+
 # -- D30 -------------------------------------------------------------------------------------
 
 
@@ -166,6 +203,120 @@ def test_d30_what_hides_a_key_does_not_fill_the_range(value: float, constant: bo
         if value.dtype == F32 and value.const_value is not None
     )
     assert lowest >= (max(value, -3e4) if constant else -3e4)
+
+
+def _encoder(lowest: float) -> ir.Model:
+    """Two attentions as optimum exports a BERT: (1 - attention_mask) times a number is added."""
+    b = Builder()
+    shape = ("batch", "seq")
+    ids, mask = (
+        b.input(name, ir.DataType.INT64, shape) for name in ("input_ids", "attention_mask")
+    )
+    ints = {name: b.const(name, np.array(v, np.int64)) for name, v in
+            {"axes": [1, 2], "split": [0, 0, 2, 16], "joined": [0, 0, 32]}.items()}  # fmt: skip
+    wide = b.op("Unsqueeze", mask, ints["axes"], name="wide")
+    given = b.op("Cast", wide, name="given", to=F32)
+    hole = b.op("Sub", b.const("one", np.float32(1)), given, name="hole")
+    added = b.op("Mul", hole, b.const("lowest", np.float32(lowest)), name="extended_mask")
+    x = b.op("Gather", b.const("table", b.noise((64, 32), spread=8.0)), ids, name="x")
+    for layer in ("0", "1"):
+        q, k, v = (
+            b.op("Transpose", b.op("Reshape", b.linear(x, f"{layer}.{n}", 32, 32, "fp32"),
+                 ints["split"], name=f"{layer}.{n}.split"), name=f"{layer}.{n}.heads",
+                 perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3])
+            for n in "qkv"
+        )  # fmt: skip
+        scores = b.op("Div", b.op("MatMul", q, k, name=f"{layer}.qk"),
+                      b.const(f"{layer}.root", np.float32(4)), name=f"{layer}.scores")  # fmt: skip
+        masked = b.op("Add", scores, added, name=f"{layer}.masked")
+        weights = b.op("Softmax", masked, name=f"{layer}.weights", axis=-1)
+        mixed = b.op("Transpose", b.op("MatMul", weights, v, name=f"{layer}.mixed"),
+                     name=f"{layer}.back", perm=[0, 2, 1, 3])  # fmt: skip
+        x = b.op("Add", x, b.op("Reshape", mixed, ints["joined"], name=f"{layer}.joined"),
+                 name=f"{layer}.x")  # fmt: skip
+    return b.model([(x, F32, ("batch", "seq", 32))], 17)
+
+
+def _hidden_weights(file: Path, seq: int, masked: int) -> float:
+    """Largest weight that any softmax of a model gives to keys that the mask hides."""
+    model = ir.external_data.load_to_model(ir.load(file))
+    found = [node.outputs[0] for node in model.graph if node.op_type == "Softmax"]
+    assert found
+    model.graph.outputs[:] = found
+    mask = np.ones((1, seq), np.int64)
+    mask[:, seq - masked :] = 0
+    kinds = {v.name: v.dtype.numpy() for v in model.graph.inputs if v.name and v.dtype}
+    feeds = {"input_ids": np.arange(1, seq + 1)[None], "attention_mask": mask}
+    outputs = ort.run(model, {name: feeds[name].astype(kind) for name, kind in kinds.items()})
+    return max(float(array[..., seq - masked :].max()) for array in outputs.values())
+
+
+@pytest.mark.parametrize("value", ["-1e4", "-255", "-50"])
+@pytest.mark.parametrize("source", [LOWEST, -65535.0, "sentence_encoder"])
+@pytest.mark.parametrize("fused", [False, True], ids=["written out", "fused"])
+def test_d30_the_mask_value_of_written_out_attention(
+    fused: bool, source: str | float, value: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The old one is gone from the file, both are reported, and masked keys weigh nothing."""
+    if isinstance(source, str):
+        model = Path(__file__).parents[2] / "fixtures" / "torch" / source / "model.onnx"
+        words, old, sites = ["--ep", "qnn@2.7.0", "--dim", "seq=8"], LOWEST, 2
+    else:
+        model, old, sites = tmp_path / "bert.onnx", source, 2
+        ir.save(_encoder(source), model)
+        words = ["--ep", "onnx-standard"]
+    words += [] if fused else ["--disable", "attention"]
+    out = [str(tmp_path / "out"), "--report", str(tmp_path / "r.json"), "--no-place"]
+    assert main([str(model), *words, "--mask-value", value, "-o", *out]) == 0
+    graph = json.loads((tmp_path / "r.json").read_text())["graphs"][0]
+    (mask,) = graph["masks"]
+    new = float(value)
+    assert (mask["old"], mask["new"], len(mask["sites"])) == (old, new, sites)
+    assert graph["masks_kept"] == []
+    assert graph["parity"]["model"]["ok"]
+    assert max(o["max_std"] for o in graph["parity"]["model"]["outputs"]) < 1e-5
+    shown = " ".join(capsys.readouterr().out.replace("→", "->").split())
+    assert f"mask value {old:g} -> {new:g}: 1 constant(s), {sites} site(s)" in shown
+    written = tmp_path / "out" / "model.onnx"
+    lowest = min(
+        float(v.const_value.numpy().min())
+        for v in ir.load(written).graph.initializers.values()
+        if v.dtype == F32 and v.const_value is not None
+    )
+    assert [lowest] == [new]
+    if not fused:
+        assert _hidden_weights(written, 8, 3) <= (1e-20 if value == "-50" else 0)
+
+
+def test_d30_a_mask_that_has_to_stay_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is an output too, so that another number would be seen."""
+    model = _encoder(LOWEST)
+    mask = next(v for n in model.graph for v in n.outputs if v.name == "extended_mask")
+    mask.type, mask.shape = ir.TensorType(F32), ir.Shape(["batch", 1, 1, "seq"])
+    model.graph.outputs.append(mask)
+    ir.save(model, tmp_path / "m.onnx")
+    words = ["--ep", "onnx-standard", "--no-place", "--mask-value=-255", "--parity=none"]
+    report = ["-o", str(tmp_path / "out"), "--report", str(tmp_path / "r.json")]
+    assert main([str(tmp_path / "m.onnx"), *words, *report]) == 0
+    graph = json.loads((tmp_path / "r.json").read_text())["graphs"][0]
+    why = "'extended_mask' is an output"
+    assert graph["masks"] == []
+    assert graph["masks_kept"] == [{"value": "lowest", "old": LOWEST, "why": why}]
+    assert f"'lowest' keeps -3.40282e+38: {why}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["-49"], ["255"], ["-65535"], ["nan"], ["-inf"], ["x"]])
+def test_d30_a_number_that_hides_nothing_is_refused(words: list[str]) -> None:
+    """Nor one that is -inf in fp16 where two masks are added."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["m.onnx", "--ep", "qnn", "--mask-value", *words])
+    assert stopped.value.code == 2
+
+
+# -- D31 -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 Inputs and outputs stay, nothing unsupported is left, ONNX's checker and ONNX Runtime take the
 result, it is the same function, a second run changes nothing, and the weights do not grow. D41 is
-of the engine alone (test_laws.py), D50 of GGUF files (tests/frontends/gguf).
+of the engine alone (test_laws_of_*.py), D50 of GGUF files (tests/frontends/gguf).
 """
 
 from __future__ import annotations

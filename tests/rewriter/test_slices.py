@@ -10,15 +10,16 @@ import pytest
 
 from capabilities import target
 from frontends import read
-from rewriter import proof
+from rewriter import budget, proof
 from rewriter.lowering import lower
 from rewriter.passes.fix_dims import fix_dims
 from rewriter.rules.parts import positions
 from rewriter.slices import alike, distinct
 from rewriter.wellformed import faults
 from tests import toys
+from tests.command_line import DIMS as DECODE
+from tests.command_line import report_of, rewritten
 from tests.decoders import Decoder, decoder
-from tests.rewriter.test_pipeline import DECODE, _report, _run
 
 DIMS = {"batch": 1, "seq": 1, "past": 8}
 QNN = ["--ep", "qnn", *DECODE]
@@ -34,7 +35,8 @@ def model(tmp_path: Path) -> Path:
 
 
 def _needs(gigabytes: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proof, "free_gb", lambda: gigabytes)
+    for where in (budget, proof):
+        monkeypatch.setattr(where, "free_gb", lambda: gigabytes)
 
 
 def test_a_slice_holds_every_form(model: Path) -> None:
@@ -75,8 +77,8 @@ def test_a_rule_that_reached_across_the_cut_leaves_no_common_slice() -> None:
 
 
 def test_a_budget_that_is_too_small_places_a_slice(model: Path) -> None:
-    assert _run(model, *QNN, "--parity", "none", *TINY) == 0
-    graph = _report(model.parent)
+    assert rewritten(model, *QNN, "--parity", "none", *TINY) == 0
+    graph = report_of(model.parent)
     size = graph["placement"]["slice"]
     assert size["nodes"] < 70 < 250 < size["of"] == sum(graph["ops_after"].values())
     assert graph["placement"]["on_cpu"] == 0
@@ -88,7 +90,7 @@ def test_a_budget_that_is_too_small_places_a_slice(model: Path) -> None:
 def test_the_terminal_says_that_it_was_a_slice(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _run(model, *QNN, "--parity", "none", *TINY)
+    rewritten(model, *QNN, "--parity", "none", *TINY)
     out = capsys.readouterr().out
     assert "placed: a slice of" in out
     assert "that holds every distinct form" in out
@@ -96,15 +98,15 @@ def test_the_terminal_says_that_it_was_a_slice(
 
 def test_a_slice_is_enough_to_contradict_the_table(model: Path) -> None:
     legal = ["--legal", "com.microsoft::SkipSimplifiedLayerNormalization"]
-    assert _run(model, *QNN, *legal, "--parity", "none", *TINY) == 5
-    ops = _report(model.parent)["placement"]["cpu_ops"]
+    assert rewritten(model, *QNN, *legal, "--parity", "none", *TINY) == 5
+    ops = report_of(model.parent)["placement"]["cpu_ops"]
     assert 0 < ops["com.microsoft::SkipSimplifiedLayerNormalization"] < 12
 
 
 def test_the_device_is_compared_on_the_slice(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _needs(2.5e-9 * model.with_name("model.onnx.data").stat().st_size, monkeypatch)
-    assert _run(model, *QNN, "--parity", "device") == 0
-    graph = _report(model.parent)
+    assert rewritten(model, *QNN, "--parity", "device") == 0
+    graph = report_of(model.parent)
     assert graph["placement"]["slice"]
     assert graph["parity"]["device"]["ok"]
     assert graph["parity"]["model"]["slice"] is None
@@ -114,8 +116,8 @@ def test_a_slice_that_is_too_much_as_well_is_said(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _needs(0.0, monkeypatch)
-    assert _run(model, *QNN, "--parity", "none") == 0
-    graph = _report(model.parent)
+    assert rewritten(model, *QNN, "--parity", "none") == 0
+    graph = report_of(model.parent)
     assert graph["placement"] is None
     assert any("no slice of it is small enough" in note for note in graph["notes"])
 
@@ -124,8 +126,8 @@ def test_memory_that_is_short_compares_a_slice(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _needs(1e-4, monkeypatch)
-    assert _run(model, *QNN, "--no-place") == 0
-    graph = _report(model.parent)
+    assert rewritten(model, *QNN, "--no-place") == 0
+    graph = report_of(model.parent)
     found = graph["parity"]["model"]
     assert found["slice"]["nodes"] < 30 < found["slice"]["of"]
     outputs = {output["name"]: output["max_std"] for output in found["outputs"]}
@@ -137,8 +139,8 @@ def test_memory_that_is_short_compares_a_slice(
 def test_a_wrong_rule_is_seen_in_a_slice(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _needs(1e-4, monkeypatch)
     monkeypatch.setattr(positions, "MASKED", -0.5)
-    assert _run(model, *QNN, "--no-place") == 4
-    assert not _report(model.parent)["parity"]["model"]["ok"]
+    assert rewritten(model, *QNN, "--no-place") == 4
+    assert not report_of(model.parent)["parity"]["model"]["ok"]
 
 
 def test_what_has_no_slice_is_not_called_compared(
@@ -148,5 +150,5 @@ def test_what_has_no_slice_is_not_called_compared(
     path = tmp_path / "model.onnx"
     ir.save(toys.chain(["Relu"], build=lambda b, x: b.op("MatMul", x, b.const(
         "w", np.eye(3, dtype=np.float32)), name="y")), path)  # fmt: skip
-    assert _run(path, "--ep", "qnn", "--no-place") == 4
-    assert "no slice of it" in _report(tmp_path)["parity"]["model"]["note"]
+    assert rewritten(path, "--ep", "qnn", "--no-place") == 4
+    assert "no slice of it" in report_of(tmp_path)["parity"]["model"]["note"]

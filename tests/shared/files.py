@@ -15,6 +15,8 @@ from tests import ort
 from tests.shared import SHARED
 
 ONNX = SHARED / "onnx"
+MODELS = SHARED / "models"
+GGUF_FILES = sorted(str(p.relative_to(MODELS)) for p in MODELS.glob("*/*.gguf"))
 DECODE = {"batch": 1, "seq": 1, "past": 8}
 BUFFER = {"batch": 1, "seq": 1, "past": 16, "total": 16}
 PREFILL = {"batch": 1, "seq": 8, "past": 0}

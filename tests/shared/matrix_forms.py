@@ -68,7 +68,7 @@ def builds(*cases: str) -> Callable[[Builds], Builds]:
     return register
 
 
-class Form(Builder):
+class FormBuilder(Builder):
     """A builder of one node in one float type."""
 
     def __init__(self, dtype: ir.DataType) -> None:
@@ -113,7 +113,7 @@ class Form(Builder):
 
 @builds("Attention(ms)")
 def _ms_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b = Form(dtype)
+    b = FormBuilder(dtype)
     inputs = [b.x(2, 4, 32), b.w(32, 96), b.w(96)]
     causal = int(form == "unidirectional")
     return b.one(f"{MS}Attention", inputs, (2, 4, 32), num_heads=2, unidirectional=causal)
@@ -121,7 +121,7 @@ def _ms_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("BiasGelu", "BiasSplitGelu", "FastGelu")
 def _gelu(case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, split = Form(dtype), case == "BiasSplitGelu"
+    b, split = FormBuilder(dtype), case == "BiasSplitGelu"
     width = 2560 if split else 16
     inputs = [b.x(2, 3, width), *([b.w(width)] if case != "FastGelu" or form == "bias" else [])]
     return b.one(MS + case, inputs, (2, 3, width // 2 if split else width))
@@ -129,7 +129,7 @@ def _gelu(case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("GatherBlockQuantized")
 def _gather_block_quantized(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, rows, width = Form(dtype), 16, 128
+    b, rows, width = FormBuilder(dtype), 16, 128
     words = form.split()
     block = int(words[-1].removeprefix("bs") if words[0] != "u8" else words[2].removeprefix("bs"))
     blocks = width // block
@@ -158,7 +158,7 @@ def _gather_block_quantized(_case: str, form: str, dtype: ir.DataType) -> ir.Mod
 
 @builds("GroupQueryAttention")
 def _group_query_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, kv, rows = Form(dtype), 2, 32
+    b, kv, rows = FormBuilder(dtype), 2, 32
     heads = 8 if "Hq8" in form else 4
     size = 128 if "D128" in form else 64 if "D64" in form else 16
     tokens = 1 if form.startswith("decode") else 4 if "chunk" in form else 8
@@ -191,7 +191,7 @@ def _group_query_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Mode
 
 @builds("MatMulNBits")
 def _matmul_nbits(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, n = Form(dtype), 64
+    b, n = FormBuilder(dtype), 64
     found = re.match(r"bits(\d) bs(\d+)", form)
     assert found is not None
     bits, block = int(found[1]), int(found[2])
@@ -214,7 +214,7 @@ def _matmul_nbits(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("MoE")
 def _moe(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, experts, width, inner = Form(dtype), 4, 32, 64
+    b, experts, width, inner = FormBuilder(dtype), 4, 32, 64
     up = b.w(experts, inner, width)
     inputs: list[ir.Value | None] = [b.x(8, width), b.x(8, experts), up, None]
     inputs += [b.w(experts, width, inner), None]
@@ -227,7 +227,7 @@ def _moe(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("QMoE")
 def _qmoe(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, experts, width, inner = Form(dtype), 4, 64, 64
+    b, experts, width, inner = FormBuilder(dtype), 4, 64, 64
     kind, bits, k = form.split()
     size = int(bits.removesuffix("bit"))
     fused = 2 if kind == "swiglu" else 1
@@ -246,7 +246,7 @@ def _qmoe(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("MultiHeadAttention")
 def _multi_head_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, batch, tokens, heads, size = Form(dtype), 2, 4, 2, 16
+    b, batch, tokens, heads, size = FormBuilder(dtype), 2, 4, 2, 16
     width, past = heads * size, 6 if form == "past present" else 0
     inputs: list[ir.Value | None] = [b.x(batch, tokens, width) for _ in range(3)]
     inputs += [None] * 5
@@ -275,7 +275,7 @@ def _multi_head_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Model
 
 @builds("RotaryEmbedding(ms)")
 def _ms_rotary_embedding(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, batch, tokens, heads, size = Form(dtype), 2, 4, 2, 16
+    b, batch, tokens, heads, size = FormBuilder(dtype), 2, 4, 2, 16
     shape = (batch, heads, tokens, size) if "rank4" in form else (batch, tokens, heads * size)
     part = size // 2 if "partial" in form else size
     position = (1,) if "scalar position" in form else (batch, tokens)
@@ -298,7 +298,7 @@ def _ms_rotary_embedding(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def _skip(case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, shape = Form(dtype), (2, 3, 16)
+    b, shape = FormBuilder(dtype), (2, 3, 16)
     inputs: list[ir.Value | None] = [b.x(*shape), b.x(*shape), b.w(16)]
     inputs += [b.w(16)] if case == "SkipLayerNormalization" else []
     inputs += [b.w(16)] if form == "bias in" else []
@@ -308,7 +308,7 @@ def _skip(case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("RMSNormalization", "SimplifiedLayerNormalization")
 def _norm(case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, outputs = Form(dtype), 2 if "2 outs" in form else 1
+    b, outputs = FormBuilder(dtype), 2 if "2 outs" in form else 1
     shape: tuple[int, ...] = (2, 3, 16)
     if "x" in form:
         shape = tuple(int(size) for size in form.split()[0].split("x"))
@@ -323,7 +323,7 @@ def _norm(case: str, form: str, dtype: ir.DataType) -> ir.Model:
 
 @builds("mask Attention23")
 def _masked_attention(_case: str, form: str, dtype: ir.DataType) -> ir.Model:
-    b, heads, tokens, size = Form(dtype), 2, 8, 16
+    b, heads, tokens, size = FormBuilder(dtype), 2, 8, 16
     lowest = form.split()[0]
     fill = np.finfo(np.float32).min if lowest == "-FLT_MAX" else float(lowest)
     mask = np.where(np.tri(tokens, dtype=bool), 0, fill).astype(dtype.numpy())

@@ -16,13 +16,12 @@ from frontends import read
 from rewriter.cli import main
 from rewriter.lowering import plan
 from rewriter.passes.fix_dims import fix_dims
-from tests.shared import SHARED, needs_shared
+from tests.shared import needs_shared
+from tests.shared.files import GGUF_FILES, MODELS
 from tests.steps import Steps
 
 pytestmark = needs_shared
 
-MODELS = SHARED / "models"
-FILES = sorted(str(p.relative_to(MODELS)) for p in MODELS.glob("*/*.gguf"))
 GOLDEN = 2e-4
 VERSIONS = [f"{ep.name}@{v}" for ep in eps() if ep.name in {"qnn", "openvino"} for v in ep.measured]
 
@@ -47,7 +46,7 @@ def _error(logits: npt.NDArray[Any], golden: npt.NDArray[Any]) -> float:
     return float(np.abs(logits[0] - golden).max() / golden.std())
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", GGUF_FILES)
 def test_the_portable_graph_on_ort(file: str, tmp_path: Path) -> None:
     """Whole, and as 8 tokens and then 16 single ones."""
     ids, golden = _golden(file)
@@ -60,7 +59,7 @@ def test_the_portable_graph_on_ort(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ep", ["qnn@2.7.0", "openvino@2026.4.1"])
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", GGUF_FILES)
 def test_prompt_and_tokens_from_one_folder(file: str, ep: str, tmp_path: Path) -> None:
     """Both graphs of a fixed cache: placed whole, one weight file, and the golden logits on ORT."""
     ids, golden = _golden(file)
@@ -87,7 +86,7 @@ def test_prompt_and_tokens_from_one_folder(file: str, ep: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ep", [*VERSIONS, "onnx-standard"])
-@pytest.mark.parametrize("file", [f for f in FILES if f.endswith("Q4_K_M.gguf")])
+@pytest.mark.parametrize("file", [f for f in GGUF_FILES if f.endswith("Q4_K_M.gguf")])
 def test_nothing_is_stuck_or_unknown_at_any_version(file: str, ep: str) -> None:
     for tokens in (1, 8):
         model: ir.Model = read(MODELS / file)

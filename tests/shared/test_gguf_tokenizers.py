@@ -14,6 +14,7 @@ from frontends import open_source
 from frontends.gguf.companions import companions_of
 from frontends.gguf.file import GgufFile
 from rewriter.cli import main
+from rewriter.genai import check
 from tests.shared import SHARED, needs_shared
 
 pytestmark = needs_shared
@@ -29,7 +30,7 @@ def _golden(file: str) -> list[Any]:
 
 
 def _files(model: str) -> dict[str, bytes]:
-    companions = open_source(MODELS / model / "Q4_K_M.gguf").companions(None).files
+    companions = open_source(MODELS / model / "Q4_K_M.gguf").companions().files
     return {name: content for name, content in companions.items() if isinstance(content, bytes)}
 
 
@@ -82,7 +83,9 @@ def test_a_written_folder_can_be_configured(file: str, tmp_path: Path) -> None:
     ran = main([str(MODELS / file), "--ep", "ort-cpu", "-o", str(out), "--parity", "none"])
     assert ran == 0
     path = MODELS / file
-    assert companions_of(path, GgufFile.open(path).metadata, out).notes == ()
+    found = companions_of(path, GgufFile.open(path).metadata)
+    assert found.genai is not None
+    assert found.notes == found.genai.notes == ()
     model = json.loads((out / "genai_config.json").read_text(encoding="utf-8"))["model"]
     assert (model["vocab_size"], model["context_length"]) == (384, 512)
     layers = 5 if path.parent.name == "gemma4-e2b" else None
@@ -90,13 +93,13 @@ def test_a_written_folder_can_be_configured(file: str, tmp_path: Path) -> None:
     assert {"tokenizer.json", "tokenizer_config.json"} <= {p.name for p in out.iterdir()}
 
 
-def test_phases_get_a_tokenizer_and_no_configuration(tmp_path: Path) -> None:
+def test_phases_get_a_tokenizer_and_a_pipeline(tmp_path: Path) -> None:
     out, path = tmp_path / "out", MODELS / "llama" / "Q4_K_M.gguf"
-    command = [str(path), "--ep", "ort-cpu", "-o", str(out), "--parity", "none"]
-    assert main([*command, "--static", "both", "--max-seq-len", "64"]) == 0
-    made = companions_of(path, GgufFile.open(path).metadata, out)
-    assert "genai_config.json" not in made.files
-    assert "not phases" in made.notes[0]
-    names = {p.name for p in out.iterdir()}
-    assert {"prefill.onnx", "decode.onnx", "tokenizer.json"} <= names
-    assert "genai_config.json" not in names
+    command = [str(path), "--ep", "qnn", "-o", str(out), "--parity", "none", "--no-place"]
+    assert main([*command, "--seq", "8", "--max-seq-len", "64"]) == 0
+    config = json.loads((out / "genai_config.json").read_text(encoding="utf-8"))
+    assert config["model"]["type"] == "decoder-pipeline"
+    assert config["model"]["context_length"] == 64
+    assert config["model"]["decoder"]["sliding_window"]["window_size"] == 8
+    check(config, out)
+    assert (out / "tokenizer.json").is_file()

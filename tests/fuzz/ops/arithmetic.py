@@ -1,4 +1,4 @@
-"""Products: Gemm, Einsum, FusedMatMul, TransposeMatMul."""
+"""Products: Gemm, Einsum, MatMul over many columns, FusedMatMul, TransposeMatMul."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ def gemm(d: Draw, op: str) -> Case:
     if d.flag():
         inputs["C"] = d.floats(d.pick((n,), (m, n), (1, n), (m, 1), (1,), ()), kind, const=None)
     return Case(op, inputs, [kind], said, d.opset(13, 24), symbolic=d.rarely())
+
+
+@draws("MatMul")
+def wide_matmul(d: Draw, op: str) -> Case:
+    kind, k, n = d.kind(), d.pick(32768, 32768, 65535, 65536, 40000, 7), d.integer(1, 3)
+    shape = (*d.shape(0, 2, 2), d.integer(1, 3), k)
+    dims = (k, n) if not d.rarely() else (*shape[:-2], k, n)
+    inputs: dict[str, Arg | None] = {
+        "A": d.floats(shape, kind),
+        "B": d.floats(dims, kind, const=not d.rarely()),
+    }
+    return Case(op, inputs, [kind], {}, d.opset(13, 24), symbolic=d.rarely())
 
 
 @draws(f"{MS}FusedMatMul", f"{MS}TransposeMatMul")

@@ -11,15 +11,13 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from rewriter import __version__, proof
+from rewriter import __version__, placing
 from rewriter.cli import main
 from rewriter.runtime.versions import installed
+from tests.command_line import DIMS, FAST, Capture
 from tests.decoders import FIXTURE, Decoder, decoder
 
-FAST = ["--parity", "none", "--no-place"]
-DIMS = ["--dim", "batch=1", "--dim", "seq=1", "--dim", "past=8"]
 QNN = ["--ep", "qnn@2.7.0", *DIMS]
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -186,8 +184,8 @@ def test_parity_on_the_device(model: Path) -> None:
 def test_a_device_that_gave_nothing_is_no_success(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proof.Proof, "_unplaceable", lambda _: "")
-    monkeypatch.setattr(proof.Proof, "_place", lambda *_: None)
+    monkeypatch.setattr(placing.Placing, "unplaceable", lambda _: "")
+    monkeypatch.setattr(placing.Placing, "_place", lambda *_: None)
     graph = report_of(model, *QNN, "--parity", "device", code=4)["graphs"][0]
     assert any("the device was not compared" in note for note in graph["notes"])
 

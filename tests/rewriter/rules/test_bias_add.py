@@ -6,31 +6,14 @@ from math import erf
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
 from capabilities import Target, target
 from rewriter.lowering import Stuck, lower
 from tests import htp, ort
-from tests.graphs import Builder
+from tests.contrib.bias_add import BIAS, OPS, SKIP, X, node
 
-F32 = ir.DataType.FLOAT
 TARGETS = [target("onnx-standard"), target("qnn", "2.7.0")]
-RNG = np.random.default_rng(1)
-X, SKIP = (RNG.standard_normal((2, 4, 16)).astype(np.float32) for _ in range(2))
-BIAS = RNG.standard_normal(16).astype(np.float32)
-
-
-def node(op: str, width: int = 16) -> ir.Model:
-    b = Builder()
-    inputs = [b.input("x", F32, (2, 4, width)), b.const("bias", BIAS[:width])]
-    out = width
-    if op == "BiasAdd":
-        inputs.append(b.input("skip", F32, (2, 4, width)))
-    else:
-        out = width // 2
-    y = b.op(f"com.microsoft::{op}", *inputs, name="y")
-    return b.model([(y, F32, (2, 4, out))])
 
 
 def expected(op: str) -> np.ndarray:
@@ -39,9 +22,6 @@ def expected(op: str) -> np.ndarray:
     total = (X + BIAS).astype(np.float64)
     a, b = total[..., :8], total[..., 8:]
     return np.asarray(a * b / 2 * (1 + np.vectorize(erf)(b / np.sqrt(2))))
-
-
-OPS = ["BiasAdd", "BiasSplitGelu"]
 
 
 @pytest.mark.parametrize("ep", TARGETS, ids=str)

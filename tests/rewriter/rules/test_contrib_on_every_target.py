@@ -16,18 +16,18 @@ from capabilities import Verdict, target
 from capabilities.targets import eps
 from rewriter.facts import facts_of
 from rewriter.lowering import lower
+from tests.contrib import attention_ms as attention
+from tests.contrib import bias_add as halves
+from tests.contrib import decoder_masked_multi_head_attention as masked
+from tests.contrib import embed_layer_normalization as embed
+from tests.contrib import fused_matmul as fused
+from tests.contrib import multi_head_attention as multi
+from tests.contrib import multi_head_buffer as buffered
+from tests.contrib import packed_attention as packed
+from tests.contrib import skip_layer_normalization as skip
 from tests.graphs import Builder
 from tests.grouped_query import Case as Grouped
 from tests.grouped_query import node as grouped
-from tests.rewriter.rules import test_attention_ms as attention
-from tests.rewriter.rules import test_bias_add as halves
-from tests.rewriter.rules import test_decoder_masked_multi_head_attention as masked
-from tests.rewriter.rules import test_embed_layer_normalization as embed
-from tests.rewriter.rules import test_fused_matmul as fused
-from tests.rewriter.rules import test_multi_head_attention as multi
-from tests.rewriter.rules import test_multi_head_buffer as buffered
-from tests.rewriter.rules import test_packed_attention as packed
-from tests.rewriter.rules import test_skip_layer_normalization as skip
 
 F32, F16, I32 = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.INT32
 TARGETS = [

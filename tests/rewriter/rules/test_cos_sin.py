@@ -27,8 +27,8 @@ def _optimum(b: Builder, positions: ir.Value) -> ir.Value:
     rates = b.op("Expand", b.const("rates", RATES[None, :, None]),
                  b.const("shape", np.array([1, 8, 1])), name="expanded")  # fmt: skip
     angles = b.op("MatMul", b.op("Cast", rates, name="cast", to=1), floats, name="angles")
-    turned = b.op("Transpose", angles, name="turned", perm=[0, 2, 1])
-    return b.op("Concat", turned, turned, name="doubled", axis=-1)
+    transposed = b.op("Transpose", angles, name="transposed", perm=[0, 2, 1])
+    return b.op("Concat", transposed, transposed, name="doubled", axis=-1)
 
 
 def _scaled(b: Builder, positions: ir.Value) -> ir.Value:

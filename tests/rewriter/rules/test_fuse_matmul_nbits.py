@@ -18,7 +18,7 @@ from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
 from tests import htp, ort
 from tests.graphs import Builder
-from tests.rewriter.rules.test_dequantize_linear import BITS, LOW, weight
+from tests.quantized import BITS, LOW, weight
 
 F32, F16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
 NBITS = "com.microsoft::MatMulNBits"

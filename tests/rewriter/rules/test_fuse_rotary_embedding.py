@@ -41,17 +41,17 @@ def rotation(
     parts[minus] = b.op("Neg", parts[minus], name="minus")
     pair = [parts["second"], parts["first"]]
     if by == "halves":
-        turned = b.op("Concat", *pair, name="turned", axis=-1)
+        rotated = b.op("Concat", *pair, name="rotated", axis=-1)
     else:
         last = b.const("last", np.array([-1]))
         apart_ = [b.op("Unsqueeze", v, last, name=f"{v.name}/apart") for v in pair]
         pairs = b.op("Concat", *apart_, name="pairs", axis=-1)
-        turned = b.op("Reshape", pairs, b.const("whole", np.array([B, H, S, R])), name="turned")
+        rotated = b.op("Reshape", pairs, b.const("whole", np.array([B, H, S, R])), name="rotated")
 
     def product(v: ir.Value, w: ir.Value, name: str) -> ir.Value:
         return b.op("Mul", *((w, v) if "product" in order else (v, w)), name=name)
 
-    terms = [product(x, cos, "straight"), product(turned, sin, "across")]
+    terms = [product(x, cos, "straight"), product(rotated, sin, "across")]
     y = b.op("Add", *(terms[::-1] if "sum" in order else terms), name="y")
     outputs: list[tuple[ir.Value, ir.DataType, tuple[int, ...]]] = [(y, dtype, (B, H, S, R))]
     if used:
@@ -163,11 +163,11 @@ def test_layers_share_what_computes_the_tables() -> None:
     cos, sin = (table(b, kind, "computed", "halves", 0, 1, F32, 1) for kind in ("Cos", "Sin"))
     for i in range(2):
         pieces = b.node("Split", (x,), [f"l{i}", f"r{i}"], axis=-1, num_outputs=2)
-        turned = b.op(
+        rotated = b.op(
             "Concat", b.op("Neg", pieces[1], name=f"n{i}"), pieces[0], name=f"t{i}", axis=3
         )
         straight = b.op("Mul", x, cos, name=f"s{i}")
-        x = b.op("Add", straight, b.op("Mul", turned, sin, name=f"a{i}"), name=f"y{i}")
+        x = b.op("Add", straight, b.op("Mul", rotated, sin, name=f"a{i}"), name=f"y{i}")
     model = b.model([(x, F32, (B, H, S, R))], 23)
     lower(model, STANDARD)
     ops = [node.op_type for node in model.graph]
@@ -195,7 +195,7 @@ def test_layers_share_what_computes_the_tables() -> None:
         ),
         ({"cut": 3}, "the two parts of x are not its halves"),
         ({"cut": 3, "pieces": "Split"}, "the two parts of x are not its halves"),
-        ({"used": "turned"}, "'turned' is used elsewhere, too"),
+        ({"used": "rotated"}, "'rotated' is used elsewhere, too"),
         ({"used": "straight"}, "'straight' is used elsewhere, too"),
         ({"tables": "stored", "by": "neighbours", "shift": 1}, "not its halves or neighbours"),
         ({"opset": 12}, "needs opset 23"),

@@ -11,8 +11,9 @@ import pytest
 from capabilities import target
 from rewriter.lowering import lower, plan
 from tests import ort
-from tests.rewriter.rules.test_fuse_attention import F16, LOWEST, attention, given
+from tests.written_attention import LOWEST, attention, given
 
+F16 = ir.DataType.FLOAT16
 QNN = target("qnn", "2.4.0")
 
 

@@ -15,22 +15,11 @@ from rewriter.lowering import lower
 from rewriter.rule import registry
 from rewriter.shapes import infer_model
 from tests import htp, ort, toys
-from tests.graphs import Builder
+from tests.contrib.fused_matmul import BATCHES, PLAIN, Shape, node
 
-F32, F16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
+F16 = ir.DataType.FLOAT16
 STANDARD = target("onnx-standard")
 BATCH = toys.target("com.microsoft::FusedMatMul | any | illegal")
-
-Shape = tuple[int, ...]
-
-
-def node(
-    a: Shape, b: Shape, y: Shape, dtype: ir.DataType = F32, *, op: str = "FusedMatMul", **more: Any
-) -> ir.Model:
-    graph = Builder()
-    inputs = [graph.input(name, dtype, shape) for name, shape in (("a", a), ("b", b))]
-    found = graph.op(f"com.microsoft::{op}", *inputs, name="y", **more)
-    return graph.model([(found, dtype, y)])
 
 
 def feeds(model: ir.Model) -> ort.Arrays:
@@ -39,26 +28,6 @@ def feeds(model: ir.Model) -> ort.Arrays:
         v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
         for v in model.graph.inputs
     }
-
-
-PLAIN: list[tuple[Shape, Shape, Shape, dict[str, Any]]] = [
-    ((2, 3), (3, 4), (2, 4), {}),
-    ((2, 3), (3, 4), (2, 4), {"alpha": 0.125}),
-    ((3, 2), (3, 4), (2, 4), {"transA": 1, "alpha": -2.0}),
-    ((5, 2, 3), (5, 4, 3), (5, 2, 4), {"transB": 1}),
-    ((1, 2, 3, 5), (1, 2, 4, 3), (1, 2, 5, 4), {"transA": 1, "transB": 1, "alpha": 0.5}),
-    ((5, 2, 3), (4, 3), (5, 2, 4), {"transB": 1}),
-    ((3,), (3, 4), (4,), {"transA": 1}),
-    ((2, 3), (3,), (2,), {"transB": 1}),
-]
-BATCHES: list[tuple[Shape, Shape, Shape, dict[str, Any]]] = [
-    ((2, 5, 3), (5, 3, 4), (5, 2, 4), {"transBatchA": 1}),
-    ((5, 2, 3), (3, 5, 4), (5, 2, 4), {"transBatchB": 1, "alpha": 0.5}),
-    ((2, 5, 3), (3, 5, 4), (5, 2, 4), {"transBatchA": 1, "transBatchB": 1}),
-    ((3, 5, 2), (5, 3, 4), (5, 2, 4), {"transBatchA": 1, "transA": 1}),
-    ((2, 5, 6, 3), (4, 5, 6, 3), (5, 6, 2, 4),
-     {"transBatchA": 1, "transBatchB": 1, "transB": 1}),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("a", "b", "y", "more"), PLAIN, ids=str)

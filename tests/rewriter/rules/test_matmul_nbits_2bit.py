@@ -15,7 +15,7 @@ from capabilities import target
 from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
 from tests import ort
-from tests.rewriter.rules.test_matmul_nbits_plain import NBITS, given, nbits
+from tests.nbits import NBITS, given, nbits
 
 OLD = target("openvino", "2024.6.0")
 TOYS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,6 @@ import pytest
 from capabilities import Target, target
 from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
-from rewriter.rules.parts import experts as parts
 from tests import htp, ort
 from tests.experts import Toy, feeds, formula, model
 
@@ -64,17 +63,18 @@ def test_equals_the_formula(toy: Toy) -> None:
     assert ort.worst(expected, ort.run(after, given)["y"]) < 2e-6
 
 
-def test_groups_of_experts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = replace(SWIGLU, experts=7, biased=True, more=LIMITED)
+def test_wide_experts_become_narrower_products() -> None:
+    """Eight experts of 4096 channels: 32768, which HTP did not take before 2.5."""
+    toy = replace(SWIGLU, experts=8, inner=4096, shape=(1, 2, 16), biased=True, more=LIMITED)
     before, given = model(toy), feeds(toy)
-    expected = ort.run(before, given)["y"]
-    monkeypatch.setattr(parts, "WIDEST", 3 * toy.inner + 1)
-    lower(before, QNN)
-    assert sum(node.op_type == "MatMul" for node in before.graph) == 2 * 3 + 1
+    expected = formula(toy, before, given)
+    report = lower(before, target("qnn", "2.4.0"))
+    assert report.sites()["sum_of_matmuls", "MatMul"] == 1
+    assert sum(node.op_type == "MatMul" for node in before.graph) == 1 + 2 + 1
     assert ort.worst(expected, ort.run(before, given)["y"]) < 2e-6
 
 
-def test_one_group_is_a_handful_of_nodes() -> None:
+def test_all_experts_are_a_handful_of_nodes() -> None:
     mixture = model(replace(SWIGLU, experts=32))
     lower(mixture, QNN)
     ops = [op_of(node) for node in mixture.graph]

@@ -17,7 +17,6 @@ import pytest
 from capabilities import Target, target
 from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
-from rewriter.rules.parts import experts as parts
 from tests import htp, ort
 from tests.experts import Toy, feeds, formula, model
 
@@ -25,6 +24,7 @@ STANDARD, QNN = target("onnx-standard"), target("qnn", "2.7.0")
 NORMAL = (("normalize_routing_weights", 1),)
 GPT_OSS = (("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 0.75))
 SWIGLU = Toy(bits=4, activation="swiglu", fusion=1)
+WIDE = replace(SWIGLU, experts=8, inner=8192, shape=(1, 1, 32))
 
 ORT_RUNS = [
     *(
@@ -107,14 +107,15 @@ def test_all_experts_share_two_products() -> None:
     assert len(ops) < 25
 
 
-def test_groups_of_experts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = replace(SWIGLU, experts=7, biased=True, points=True, block=16, more=GPT_OSS)
+def test_wide_experts_become_narrower_products() -> None:
+    """Eight experts of 8192 channels: 65536, which HTP takes in no version."""
+    toy = replace(WIDE, points=True, biased=True, block=16, more=GPT_OSS)
     mixture, given = model(toy), feeds(toy)
-    expected = ort.run(mixture, given)["y"]
-    monkeypatch.setattr(parts, "WIDEST", 3 * toy.inner + 1)
-    lower(mixture, QNN)
+    expected = formula(toy, mixture, given)
+    report = lower(mixture, QNN)
     ops = [op_of(node) for node in mixture.graph]
-    assert ops.count("com.microsoft::MatMulNBits") == 6
+    assert ops.count("com.microsoft::MatMulNBits") == 1 + 4
+    assert report.sites()["sum_of_matmul_nbits", "com.microsoft::MatMulNBits"] == 1
     assert ort.worst(expected, ort.run(mixture, given)["y"]) < 2e-6
 
 
@@ -190,6 +191,7 @@ def test_refuses_weights_that_are_not_stored(name: str, reason: str) -> None:
         replace(SWIGLU, bits=2, points=True, activation="geglu"),
         replace(SWIGLU, ties=True, k=3, experts=8, shape=(6, 64)),
         replace(SWIGLU, mixing=True, k=3, more=NORMAL),
+        replace(WIDE, points=True, biased=True),
     ],
     ids=str,
 )

@@ -1,63 +1,19 @@
-"""Whatever goes wrong is one line on stderr, the right exit code, and nothing left behind."""
+"""Words, files and places that cannot be used are one line on stderr, before any work begins."""
 
 from __future__ import annotations
 
-import errno
-import os
 import shlex
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import onnx_ir as ir
 import pytest
 
-from rewriter import pipeline, proof
+from rewriter import component
 from rewriter.cli import main
-from rewriter.cli.signals import tidy_on_signals
-from rewriter.errors import RuntimeFault
-from rewriter.parity import model as model_parity
-from tests.decoders import FIXTURE, Decoder, decoder
+from tests.command_line import DIMS, FAST, Capture, failure
+from tests.decoders import FIXTURE
 from tests.graphs import Builder
-
-FAST = ["--parity", "none", "--no-place"]
-DIMS = ["--dim", "batch=1", "--dim", "seq=1", "--dim", "past=8"]
-REWRITE = [sys.executable, "-c", "import sys; from rewriter.cli import main; sys.exit(main())"]
-Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    """A small decoder, alone in a folder."""
-    path = tmp_path / "in" / "model.onnx"
-    path.parent.mkdir()
-    ir.save(decoder(Decoder(layers=1)), path)
-    return path
-
-
-@pytest.fixture
-def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that the command works in, empty so that what it leaves is seen."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def failure(capsys: Capture, *words: str, code: int = 2) -> str:
-    """The one line that a command line fails with."""
-    try:
-        found = main(words)
-    except SystemExit as error:  # how argparse leaves
-        found = int(str(error.code))
-    out, err = capsys.readouterr()
-    lines = [line for line in err.splitlines() if not line.endswith(" ...")]
-    assert (found, out, len(lines)) == (code, "", 1), err
-    assert lines[0].startswith("rewrite")
-    return lines[0]
-
 
 # -- usage -----------------------------------------------------------------------------------
 
@@ -242,190 +198,11 @@ def test_places_are_looked_at_before_the_work(
     (model.parent / "config.json").write_text("{}")
     make(away)
     before = sorted(away.rglob("*"))
-    monkeypatch.setattr(pipeline, "lower", None)  # not reached
+    monkeypatch.setattr(component, "lower", None)  # not reached
     assert said in failure(capsys, str(model), "--ep", "qnn", *DIMS, *words)
     away.chmod(0o755)
     assert sorted(away.rglob("*")) == before
     assert not (model.parent.parent / "out").exists()
-
-
-# -- what gives way in the middle ------------------------------------------------------------
-
-
-def raising(error: BaseException) -> Callable[..., None]:
-    """A stand-in that fails."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    return fail
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "said"),
-    [
-        (MemoryError(), 6, "out of memory"),
-        (RuntimeError("can't start new thread"), 6, "out of memory"),
-        (OSError(errno.ENOSPC, "full"), 6, "no space is left in the temporary folder"),
-        (OSError(errno.EACCES, "denied", "/x/y"), 2, "/x/y: denied"),
-        (RuntimeFault("memory", "it ran out"), 6, "it ran out"),
-        (RuntimeFault("missing", "onnxruntime is not installed"), 2, "is not installed"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (ValueError("what?"), 1, "internal error: ValueError: what? (--debug shows where)"),
-    ],
-)
-@pytest.mark.parametrize("stage", ["lower", "check_sites", "estimate"])
-def test_an_error_in_any_stage(
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-    model: Path,
-    away: Path,
-    stage: str,
-    error: BaseException,
-    code: int,
-    said: str,
-) -> None:
-    monkeypatch.setattr(pipeline if stage == "lower" else proof, stage, raising(error))
-    words = [str(model), "--ep", "qnn", *DIMS, "--parity", "sites"]
-    assert said in failure(capsys, *words, code=code)
-    assert not list(away.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "said"),
-    [
-        ("memory", 6, "placing model.onnx: it stopped"),
-        ("timeout", 0, "note: placement did not finish: it stopped; raise --budget"),
-        ("missing", 0, "note: placement did not run: it stopped"),
-        ("crash", 5, "the runtime failed: it stopped"),
-    ],
-)
-def test_a_placement_that_cannot_finish(
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-    model: Path,
-    away: Path,
-    kind: str,
-    code: int,
-    said: str,
-) -> None:
-    monkeypatch.setattr(proof.Proof, "_unplaceable", lambda _: "")
-    monkeypatch.setattr(proof, "place", raising(RuntimeFault(kind, "it stopped")))
-    assert main([str(model), "--ep", "qnn", *DIMS, "--parity", "none"]) == code
-    captured = capsys.readouterr()
-    assert said in captured.out + captured.err
-    assert bool(list(away.iterdir())) == (code != 6)
-
-
-def test_debug_shows_where(monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
-    monkeypatch.setattr(pipeline, "lower", raising(ValueError("what?")))
-    with pytest.raises(ValueError, match="what"):
-        main([str(model), "--ep", "qnn", *DIMS, "--debug"])
-
-
-@pytest.mark.parametrize(("kind", "code"), [("timeout", 4), ("crash", 4), ("memory", 6)])
-def test_a_comparison_that_cannot_finish(
-    capsys: Capture,
-    monkeypatch: pytest.MonkeyPatch,
-    model: Path,
-    away: Path,
-    kind: str,
-    code: int,
-) -> None:
-    fault = RuntimeFault(kind, "it stopped")
-    monkeypatch.setattr(proof, "check_sites", lambda *_, **__: [])
-    monkeypatch.setattr(model_parity, "_drift", raising(fault))
-    assert main([str(model), "--ep", "qnn", *DIMS, "--no-place"]) == code
-    captured = capsys.readouterr()
-    assert "it stopped" in captured.out + captured.err
-    if code == 4:
-        assert "it could not be shown that the result is the same function" in captured.out
-        assert "nothing was written" in captured.out
-    assert not list(away.iterdir())
-
-
-# -- processes -------------------------------------------------------------------------------
-
-
-def _start(model: Path, away: Path, *words: str, **options: object) -> subprocess.Popen[str]:
-    scratch = away.parent / "tmp"
-    scratch.mkdir(exist_ok=True)
-    command = [*REWRITE, str(model), "--ep", "qnn", *DIMS, *words]
-    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        command,
-        cwd=away,
-        env={**os.environ, "TMPDIR": str(scratch)},
-        text=True,
-        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
-    )
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_in_the_middle_of_parity(
-    model: Path, away: Path, number: signal.Signals, code: int
-) -> None:
-    process = _start(model, away, "-o", "a/b/out")
-    assert process.stderr is not None
-    assert any("comparing the whole model" in line for line in process.stderr)
-    process.send_signal(number)
-    process.send_signal(number)  # people press twice
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert out == ""
-    assert "Traceback" not in err
-    assert ("interrupted" in err) == (number == signal.SIGINT)
-    assert not list(away.iterdir())
-    left = {p.name for p in (away.parent / "tmp").iterdir()}
-    assert left <= {".ses"}  # which importing ONNX Runtime writes
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_a_second_signal_does_not_cut_the_cleaning_short() -> None:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    try:
-        tidy_on_signals()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        for number in numbers:
-            signal.raise_signal(number)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        tidy_on_signals()
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # nohup
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def test_a_reader_that_leaves_early(model: Path, away: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    process = _start(model, away, *FAST, "-o", "out", "--report", "r.json", stdout=writing)
-    os.close(writing)
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, "Error" in err) == (0, False), err
-    assert (away / "out" / "model.onnx").is_file()
-    assert (away / "r.json").is_file()
-
-
-def test_nobody_listens_to_progress(model: Path, away: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    process = _start(model, away, *FAST, "-o", "out", stderr=writing)
-    os.close(writing)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "written to out" in out
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_results_that_cannot_be_written_are_no_success(model: Path, away: Path) -> None:
-    with Path("/dev/full").open("w", encoding="utf-8") as full:
-        process = _start(model, away, *FAST, stdout=full)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 6
-    assert "no space is left" in err.splitlines()[-1]
 
 
 def test_the_fixture_takes_what_the_tool_proposes(capsys: Capture, away: Path) -> None:
