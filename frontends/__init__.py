@@ -109,6 +109,7 @@ def open_sources(path: str | Path, weights: Kind = "exact") -> list[Source]:
     models = _models(found) if found.is_dir() else []
     if len(models) < 2 or any(model.suffix.lower() != ".onnx" for model in models):
         return [open_source(path, weights)]
+    models.sort(key=lambda path: ("decode" in path.stem, path.name))  # prompts are read first
     sources = [replace(_onnx(model, weights), name=model.stem) for model in models]
     rest = Companions({})
     return [sources[0], *(replace(s, companions=lambda: rest) for s in sources[1:])]
@@ -137,7 +138,14 @@ def model_file(path: str | Path) -> Path:
 def _models(folder: Path) -> list[Path]:
     found = (p for p in folder.iterdir() if p.suffix.lower() in _FORMATS and p.is_file())
     models = sorted(p for p in found if not _LATER_SHARD.fullmatch(p.name))
+    models = [p for p in models if not _is_compiled(p)]
     return [p for p in models if p.suffix.lower() != _PART] + _checkpoint(folder, models)
+
+
+def _is_compiled(path: Path) -> bool:
+    """Whether the graph that it was compiled from lies beside it."""
+    graph = path.with_name(f"{path.stem.removesuffix('_ctx')}{path.suffix}")
+    return graph != path and graph.is_file()
 
 
 def _checkpoint(folder: Path, models: list[Path]) -> list[Path]:

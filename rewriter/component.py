@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -38,12 +38,14 @@ class Run:
         stage: says what begins and times it.
         track: shows how the writing of so many bytes goes on.
         outcome: gets what was done.
+        written: the graphs so far; those after the first use its weights where they are equal.
     """
 
     settings: Settings
     stage: Stages
     track: Callable[[int], AbstractContextManager[Told]]
     outcome: Outcome
+    written: list[Path] = field(default_factory=list)
 
 
 class Component:
@@ -61,17 +63,11 @@ class Component:
 
     def graphs(self, stage: Staging, phases: Sequence[Phase]) -> bool:
         """Write and prove a graph for each phase; whether nothing in any of them is stuck."""
-        written: list[Path] = []
         with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
             original, began = self._original(Path(scratch)), time.perf_counter()
             for phase in phases:
-                file = self._graph(stage, phase, original, written[0] if written else None, began)
-                if file is None:
+                if not self._graph(stage, phase, original, began):
                     return False
-                written.append(file)
-        for graph in self._run.outcome.graphs:
-            if graph.parts:
-                (stage.folder / graph.file).unlink(missing_ok=True)
         self._run.outcome.weights += self._source.kinds()
         return True
 
@@ -86,16 +82,13 @@ class Component:
         with self._run.stage("portable", "writing the portable graph to compare with"):
             return Staging(folder, folder).write(self._read(), path.name)[0]
 
-    def _graph(
-        self, stage: Staging, phase: Phase, original: Path, beside: Path | None, began: float
-    ) -> Path | None:
-        """One graph; its file, if nothing in it is stuck.
+    def _graph(self, stage: Staging, phase: Phase, original: Path, began: float) -> bool:
+        """One graph; whether nothing in it is stuck.
 
         Args:
             stage: where it is written.
             phase: which one.
             original: what it is compared with.
-            beside: a graph written before, if any, whose weights it uses.
             began: when the budget began to be spent.
         """
         settings, outcome = self._settings, self._run.outcome
@@ -121,11 +114,12 @@ class Component:
         outcome.graphs.append(graph)
         outcome.weights_after += weight_bytes(model)
         if report.stuck and not accept:
-            return None
+            return False
         with self._run.stage("write", f"{label}writing"):
-            data = f"{self._source.name or 'model'}.onnx.data"
+            beside = next(iter(self._run.written), None)
             with self._run.track(weight_bytes(model)) as told:
-                written, shared = stage.write(model, graph.file, beside, told, data)
+                written, shared = stage.write(model, graph.file, beside, told)
+            self._run.written.append(written)
             outcome.weights_after -= shared
             parts = self._split(graph, written)
         left = settings.budget - (time.perf_counter() - began) / 60
@@ -136,7 +130,7 @@ class Component:
             with self._run.stage("compile", f"{label}compiling for {settings.target}"):
                 feeds = trial(model, settings.seed, windows=windows).feeds[:1]
                 compile_files(graph, parts or [written], settings, feeds)
-        return written
+        return True
 
     def _split(self, graph: GraphOutcome, written: Path) -> list[Path]:
         """Cut a written graph into parts, if that was asked; their files."""

@@ -6,18 +6,21 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import onnx_ir as ir
 
 from rewriter.errors import BadInput, OutOfResources, RewriteError
-from rewriter.shared_weights import save_beside
+from rewriter.shared_weights import missing_weights, save_beside
 from rewriter.wellformed import faults
 
 Told = Callable[[str, int], None]
 """Is told the name and the bytes of each weight that is about to be written."""
+
+_DATA = "model.onnx.data"
+"""Where the weights of a folder are."""
 
 _CHECKPOINTS = frozenset({".gguf", ".safetensors"})
 """Endings of files that only a person can have put into a folder."""
@@ -46,16 +49,14 @@ class Staging:
         name: str,
         beside: Path | None = None,
         told: Told | None = None,
-        data: str = "model.onnx.data",
     ) -> tuple[Path, int]:
-        """Write a model with its weights in a file beside it, and read it back.
+        """Write a model with its weights in ``model.onnx.data``, and read it back.
 
         Args:
             model: what to write.
             name: of its file.
             beside: a model written before, whose stored weights it uses where they are equal.
             told: see :data:`Told`.
-            data: the file of the weights, unless they are where those of ``beside`` are.
 
         Returns:
             The file, and the bytes of weights that were stored already.
@@ -72,7 +73,7 @@ class Staging:
                 ir.save(
                     model,
                     path,
-                    external_data=data,
+                    external_data=_DATA,
                     max_workers=2,
                     callback=told and (lambda tensor, _: told(tensor.name or "", tensor.nbytes)),
                 )
@@ -100,7 +101,11 @@ class Staging:
 
 @contextmanager
 def staging(
-    final: Path, *, overwrite: bool, model: Path | None = None
+    final: Path,
+    *,
+    overwrite: bool,
+    model: Path | None = None,
+    companions: Collection[str] = (),
 ) -> Generator[Staging, None, None]:
     """A staging folder for an output folder; removed unless it was published.
 
@@ -108,13 +113,14 @@ def staging(
         final: the output folder.
         overwrite: it may hold something, which is then replaced.
         model: the file that is read, so that it is not lost by mistake.
+        companions: as in :func:`check_target`.
 
     Raises:
         BadInput: the output folder holds something already, or cannot be made.
         OutOfResources: the disk is full.
     """
     final = final.absolute()
-    check_target(final, model, overwrite=overwrite)
+    check_target(final, model, overwrite=overwrite, companions=companions)
     made: list[Path] = []
     try:
         with disk(final):
@@ -129,8 +135,20 @@ def staging(
                 parent.rmdir()
 
 
-def check_target(final: Path, model: Path | None = None, *, overwrite: bool) -> None:
+def check_target(
+    final: Path,
+    model: Path | None = None,
+    *,
+    overwrite: bool,
+    companions: Collection[str] = (),
+) -> None:
     """Whether an output folder may be written, before any work is done.
+
+    Args:
+        final: the folder.
+        model: the file that is read, so that it is not lost by mistake.
+        overwrite: the folder may hold something.
+        companions: names of files that the run writes again.
 
     Raises:
         BadInput: it may not; the message says why.
@@ -150,10 +168,12 @@ def check_target(final: Path, model: Path | None = None, *, overwrite: bool) -> 
         raise BadInput(
             f"-o {final}: is not empty; give another folder, or --overwrite to replace it"
         )
-    _check_expendable(final, held, model)
+    _check_expendable(final, held, model, companions)
 
 
-def _check_expendable(final: Path, held: Sequence[Path], model: Path | None) -> None:
+def _check_expendable(
+    final: Path, held: Sequence[Path], model: Path | None, companions: Collection[str]
+) -> None:
     """Replacing a folder must not lose what no run of ours has put there."""
     for path in held:
         if path.is_dir() and not path.is_symlink():
@@ -168,12 +188,24 @@ def _check_expendable(final: Path, held: Sequence[Path], model: Path | None) -> 
             )
     if model is None or model.resolve().parent != final.resolve():
         return
-    others = [p.name for p in held if p.suffix == ".onnx" and p.resolve() != model.resolve()]
+    own = {model.name, *(path.name for path in data_files(model)), *companions}
+    others = [p.name for p in held if p.name not in own]
     if others:
         raise BadInput(
             f"-o {final}: is the model's own folder, and --overwrite would delete '{others[0]}' "
             "there; give another folder"
         )
+
+
+def data_files(model: Path) -> list[Path]:
+    """The files beside an ONNX file that its weights are in; none if it cannot be read."""
+    try:
+        graphs = list(ir.load(model).graphs())
+    except Exception:  # whatever is wrong with it is said by its reader
+        return []
+    stored = [v.const_value for graph in graphs for v in graph.initializers.values()]
+    found = (Path(tensor.path) for tensor in stored if isinstance(tensor, ir.ExternalTensor))
+    return sorted(set(found))
 
 
 def writable(path: Path) -> bool:
@@ -219,14 +251,7 @@ def _replace_files(folder: Path, final: Path) -> None:
 
 def _check_written(path: Path, model: ir.Model) -> None:
     written = ir.load(path)
-    problem = next(faults(written), None)
-    for graph in written.graphs():
-        for value in graph.initializers.values():
-            tensor = value.const_value
-            if isinstance(tensor, ir.ExternalTensor):
-                end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
-                if Path(tensor.path).stat().st_size < end:
-                    problem = f"'{value.name}' lies past the end of its data file"
+    problem = next(faults(written), None) or missing_weights(written)
     names = [
         [v.name for v in m.graph.inputs] + [v.name for v in m.graph.outputs]
         for m in (model, written)

@@ -14,6 +14,7 @@ from rewriter.passes.caches import NoCache
 from rewriter.passes.dim_fit import rotary_rows, windows
 from rewriter.passes.dim_names import places_and_roles, resolve
 from rewriter.passes.hidden_rows import fixed_alignment
+from rewriter.roles import role_of
 from rewriter.settings import Settings
 from rewriter.source import CONTEXT
 
@@ -154,6 +155,11 @@ def _alignment(model: ir.Model) -> Alignment:
     """
     roles = set(places_and_roles(model)[1].values())
     if "seq" not in roles or not roles & {"past", "max"}:
+        if role_of(model) == "decoder":
+            raise BadInput(
+                "--static: the tokens or the cache of this model have a fixed size already; "
+                "rewrite it without --static"
+            )
         raise BadInput(
             "--static: the model has no inputs for new tokens and past keys and values; it is "
             "for decoders with a cache"

@@ -64,7 +64,9 @@ class Pipeline:
                 self._graphs(Staging(Path(scratch), Path(scratch)))
             return self.outcome
         output, overwrite = settings.output, settings.overwrite
-        with staging(output, overwrite=overwrite, model=settings.model) as stage:
+        names = {path.name for s in self._sources for path in s.companions().paths()}
+        model = settings.model
+        with staging(output, overwrite=overwrite, model=model, companions=names) as stage:
             self._graphs(stage)
             if all(graph.kept for graph in self.outcome.graphs):
                 self._companions(stage)
@@ -78,6 +80,9 @@ class Pipeline:
             if not Component(self._run, source).graphs(stage, phases):
                 break
         self.outcome.graphs[0].notes += notes
+        for graph in self.outcome.graphs:
+            if graph.parts:  # they stand for it
+                (stage.folder / graph.file).unlink()
 
     def _planned(self) -> tuple[list[tuple[Source, list[Phase]]], list[str]]:
         settings = self._settings

@@ -56,6 +56,25 @@ def save_beside(model: ir.Model, path: Path, first: ir.Model) -> int:
     return shared
 
 
+def missing_weights(model: ir.Model) -> str:
+    """The first weight that is not whole in its file, in words; empty if all are.
+
+    Args:
+        model: as it was read.
+    """
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if not isinstance(tensor, ir.ExternalTensor):
+                continue
+            file, end = Path(tensor.path), (tensor.offset or 0) + (tensor.length or tensor.nbytes)
+            if not file.is_file():
+                return f"'{value.name}' is in {file.name}, which is missing"
+            if file.stat().st_size < end:
+                return f"'{value.name}' lies past the end of {file.name}"
+    return ""
+
+
 def _equal(one: ir.TensorProtocol, other: ir.ExternalTensor) -> bool:
     """Whether two tensors have the same type, shape and bytes; neither is read whole."""
     if (one.dtype, list(one.shape.numpy())) != (other.dtype, list(other.shape.numpy())):

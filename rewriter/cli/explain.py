@@ -25,6 +25,10 @@ def run(options: argparse.Namespace) -> int:
         graphs = PlannedGraphs(options, path, on)
         _explain_node(graphs, node, on, console)
         return 0
+    if Path(options.what).exists():
+        raise BadInput(
+            f"{options.what}: is a model; write {options.what}:NODE to explain a node of it"
+        )
     for explanation in explain(options.what, on):
         show_explanation(explanation, console)
     return 0

@@ -45,8 +45,7 @@ def _settings(options: argparse.Namespace, sources: list[Source]) -> Settings:
     if options.compile:
         require_compiler(target.ep)
     output = options.output or Path(f"{model.stem}-{target.ep}")
-    for source in sources:
-        check_target(output, source.file, overwrite=options.overwrite)
+    _check_output(options, sources, output)
     if options.report is not None:
         beside = [path for source in sources for path in source.companions().paths()]
         check_report(options.report, output, [*(s.file for s in sources), *beside])
@@ -67,3 +66,16 @@ def _settings(options: argparse.Namespace, sources: list[Source]) -> Settings:
         split=options.split,
         compile=options.compile,
     )
+
+
+def _check_output(options: argparse.Namespace, sources: list[Source], output: Path) -> None:
+    """Nothing is lost by what is written."""
+    for source in sources:
+        names = {path.name for path in source.companions().paths()}
+        check_target(output, source.file, overwrite=options.overwrite, companions=names)
+        inside = source.file.resolve().parent == output.resolve()
+        if inside and (options.static or options.split or source.name):
+            raise BadInput(
+                f"-o {output}: is the model's own folder, and the graphs to write have other "
+                "names, so that --overwrite would delete the model; give another folder"
+            )

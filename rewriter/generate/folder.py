@@ -16,6 +16,7 @@ from rewriter.generate.cache import Caches, caches_of, compare, continues
 from rewriter.generate.ports import Port, ports
 from rewriter.passes.dim_fit import attentions, head_size, rotary_rows, windows
 from rewriter.shapes import infer_model
+from rewriter.shared_weights import missing_weights
 from rewriter.source import CONTEXT
 
 _FILE = re.compile(
@@ -175,12 +176,17 @@ def _chain(path: Path, name: str, numbered: Mapping[int, Path]) -> list[Path]:
 
 
 def _load(file: Path) -> ir.Model:
+    if not file.stat().st_size:
+        raise BadInput(f"{file}: is empty; write the folder anew")
     try:
-        return ir.load(file)
+        model = ir.load(file)
     except Exception as error:
         raise BadInput(
             f"{file}: cannot be read as an ONNX model ({type(error).__name__})"
         ) from None
+    if problem := missing_weights(model):
+        raise BadInput(f"{file}: {problem}; copy it too, or write the folder anew")
+    return model
 
 
 def _graph(name: str, files: Sequence[Path]) -> Graph:

@@ -38,8 +38,12 @@ class Text:
         """Ids of a text, with the special tokens that the tokenizer adds by itself.
 
         Raises:
-            BadInput: the text is empty, or has no token at all.
+            BadInput: the text is empty, no UTF-8, or has no token at all.
         """
+        if not text.isascii() and _broken(text):
+            raise BadInput(
+                "the prompt is no UTF-8; write it so (is LC_ALL=C set?), or give ids with --ids"
+            )
         found: list[int] = self._tokenizer.encode(text).ids
         if not text or not found:  # a tokenizer may begin every text with a token
             raise BadInput("the prompt is empty; give some text, or token ids with --ids")
@@ -48,6 +52,11 @@ class Text:
     def after(self, prompt: Sequence[int]) -> Stream:
         """The text of tokens that follow a prompt, as they come."""
         return Stream(self._tokenizer, prompt)
+
+
+def _broken(text: str) -> bool:
+    """Whether it holds bytes that Python could not read from the command line."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 class Stream:

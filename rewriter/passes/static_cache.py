@@ -18,6 +18,7 @@ from rewriter.passes.dim_fit import windows
 from rewriter.passes.finite_masks import keep_finite
 from rewriter.passes.fix_dims import Dims, fix_dims
 from rewriter.passes.hidden_rows import HiddenRows
+from rewriter.passes.length_branches import require_one_branch
 from rewriter.passes.several_sequences import count_tokens
 from rewriter.passes.stored import stored
 from rewriter.phases import Phase
@@ -29,6 +30,8 @@ def fix_phase(model: ir.Model, phase: Phase) -> Dims:
     Raises:
         BadInput: as :func:`~rewriter.passes.fix_dims.fix_dims`.
     """
+    if phase.alignment is not None:
+        require_one_branch(model, phase)
     growing = caches(model) if phase.alignment == "right" else []
     bare = lacks_mask(model, growing)
     masks = [] if bare else list(HiddenRows(model, growing).masks())

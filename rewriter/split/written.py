@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from rewriter.errors import RewriteError
 from rewriter.output import disk
+from rewriter.shared_weights import missing_weights
 from rewriter.split.check import check
 from rewriter.split.parts import Part, split
 from rewriter.split.report import Cut, cut_at
@@ -43,7 +44,7 @@ def write_parts(whole: Path, parts: int | None) -> list[Written]:
         OutOfResources: the disk is full.
         RewriteError: what was read back does not make up the whole.
     """
-    model = _load(whole)
+    model = ir.load(whole)
     made = split(model, parts)
     paths = [
         whole.with_name(f"{whole.stem}-{number}-{part.name}{whole.suffix}")
@@ -52,24 +53,10 @@ def write_parts(whole: Path, parts: int | None) -> list[Written]:
     for part, path in zip(made, paths, strict=True):
         with disk(whole.parent):
             ir.save(part.model, path)
-    read = [Part(part.name, _load(path)) for part, path in zip(made, paths, strict=True)]
+    read = [Part(part.name, ir.load(path)) for part, path in zip(made, paths, strict=True)]
     check(read, model)
     for part, path in zip(read, paths, strict=True):
-        _check_stored(part.model, path)
+        if problem := missing_weights(part.model):
+            raise RewriteError(f"{path.name} was written wrong: {problem}")
     cuts = cut_at(read, model)
     return [Written(path, cut) for path, cut in zip(paths, cuts, strict=True)]
-
-
-def _check_stored(part: ir.Model, path: Path) -> None:
-    for value in part.graph.initializers.values():
-        tensor = value.const_value
-        if isinstance(tensor, ir.ExternalTensor):
-            end = (tensor.offset or 0) + (tensor.length or tensor.nbytes)
-            if Path(tensor.path).stat().st_size < end:
-                raise RewriteError(
-                    f"{path.name} was written wrong: '{value.name}' lies past the end of its file"
-                )
-
-
-def _load(path: Path) -> ir.Model:
-    return ir.load(path)

@@ -160,7 +160,11 @@ def test_overwrite_of_the_models_own_folder(tmp_path: Path) -> None:
     (tmp_path / "other.onnx").write_bytes(b"x")
     with pytest.raises(BadInput, match=r"would delete 'other\.onnx'"):
         write(tmp_path, overwrite=True, model=source)
-    (tmp_path / "other.onnx").unlink()
+    (tmp_path / "other.onnx").rename(tmp_path / "notes.txt")
+    with pytest.raises(BadInput, match=r"would delete 'notes\.txt'"):
+        write(tmp_path, overwrite=True, model=source)
+    check_target(tmp_path, source, overwrite=True, companions={"notes.txt"})
+    (tmp_path / "notes.txt").unlink()
     with staging(tmp_path, overwrite=True, model=source) as stage:
         stage.write(ir.load(source), "model.onnx")
         stage.publish()

@@ -89,6 +89,18 @@ def test_each_file_is_rewritten(package: Path, tmp_path: Path) -> None:
     assert places == {"text.onnx.data"}
 
 
+def test_a_folder_of_ours_again_keeps_one_weight_file(package: Path, tmp_path: Path) -> None:
+    words = ("--ep", "qnn@2.7.0", "--no-place", "--parity", "none")
+    _run(package / "text.onnx", tmp_path / "one", *words, *STATIC[:-2])
+    code, graphs = _run(tmp_path / "one", tmp_path / "two", *words)
+    assert code == 0
+    assert [g["rules"] for g in graphs] == [[], []]
+    files = [{p.name for p in (tmp_path / out).iterdir()} for out in ("one", "two")]
+    assert files[0] == files[1]
+    weights = {name for name in files[0] if name.endswith(".data")}
+    assert weights == {"model.onnx.data"}
+
+
 def test_the_embedding_follows_the_phases_of_the_decoder(package: Path, tmp_path: Path) -> None:
     code, graphs = _run(package, tmp_path / "out", "--ep", "qnn@2.7.0", "--no-place", *STATIC)
     assert code == 0

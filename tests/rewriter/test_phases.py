@@ -13,7 +13,7 @@ from rewriter.cli import main
 from rewriter.errors import BadInput
 from rewriter.genai import check
 from rewriter.passes.dim_fit import rotary_rows
-from rewriter.passes.fix_dims import places_and_roles
+from rewriter.passes.fix_dims import fix_dims, places_and_roles
 from rewriter.phases import phases
 from rewriter.settings import Settings
 from rewriter.source import CONTEXT
@@ -160,3 +160,21 @@ def test_explain_speaks_of_each_phase(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "prefill:" in shown
     assert "decode:" in shown
     assert "not fixed" not in shown
+
+
+def test_phases_do_not_replace_their_own_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.onnx"
+    ir.save(decoder(DECODER), path)
+    words = ["--static", "both", "--seq", "4", "--max-seq-len", "16", "--overwrite"]
+    assert main([str(path), "--ep", "qnn@2.7.0", "-o", str(tmp_path), *words]) == 2
+    assert "would delete the model" in capsys.readouterr().err
+    assert path.is_file()
+
+
+def test_a_cache_of_a_fixed_size_is_named() -> None:
+    model = decoder(DECODER)
+    fix_dims(model, {"batch": 1, "seq": 1, "past": 16, "total": 16})
+    with pytest.raises(BadInput, match="have a fixed size already"):
+        phases(_settings(static="decode"), model, built=False)

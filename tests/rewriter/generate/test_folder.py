@@ -367,3 +367,17 @@ def test_a_configuration_that_does_not(model: Any, said: str, tmp_path: Path) ->
     Toy().save(tmp_path, "model")
     with pytest.raises(BadInput, match=said.replace(".", r"\.")):
         read_config(read_folder(config_of(tmp_path, model)))
+
+
+def test_weights_that_are_not_whole(tmp_path: Path) -> None:
+    ir.save(decoder(Decoder(layers=1)), tmp_path / "model.onnx", external_data="model.onnx.data")
+    data = tmp_path / "model.onnx.data"
+    data.write_bytes(data.read_bytes()[:1000])
+    with pytest.raises(BadInput, match=r"lies past the end of model\.onnx\.data; copy it too"):
+        read_folder(tmp_path)
+    data.unlink()
+    with pytest.raises(BadInput, match=r"is in model\.onnx\.data, which is missing"):
+        read_folder(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"model\.onnx: is empty"):
+        read_folder(tmp_path)

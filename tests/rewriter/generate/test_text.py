@@ -92,3 +92,10 @@ def test_errors_of_one_line(tmp_path: Path) -> None:
     for name in NAMES:
         with pytest.raises(BadInput, match="the prompt is empty"):
             text_of(name, tmp_path).ids("")
+
+
+def test_a_prompt_that_is_no_utf_8(tmp_path: Path) -> None:
+    """As Python reads bytes of the command line that it does not understand."""
+    (tmp_path / "tokenizer.json").write_bytes(written(NAMES[0]))
+    with pytest.raises(BadInput, match="the prompt is no UTF-8"):
+        Text(tmp_path).ids("bad \udcff bytes")
