@@ -76,7 +76,7 @@ def test_twice_is_once_and_runs_are_identical(variant: str, tmp_path: Path) -> N
     for name in ("a", "b"):
         assert main(_command(variant, "decode", "qnn@2.7.0", tmp_path / name, *fast)) == 0
     assert main([str(tmp_path / "a"), "--ep", "qnn@2.7.0", "-o", str(tmp_path / "c"), *fast]) == 0
-    for file in ("model.onnx", "model.onnx.data", "genai_config.json"):
+    for file in ("model.onnx", "model.onnx.data"):
         contents = [(tmp_path / name / file).read_bytes() for name in ("a", "b", "c")]
         assert contents[0] == contents[1] == contents[2], file
 
