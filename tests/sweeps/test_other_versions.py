@@ -33,17 +33,25 @@ def _graphs(words: list[str], ep: str, environments: Path, folder: Path) -> list
     return graphs
 
 
+def _errors(graphs: list[dict[str, Any]]) -> list[float]:
+    """Of the device's outputs, in standard deviations; none where it was not compared (qnn)."""
+    parities = [graph["parity"] for graph in graphs if graph["parity"] is not None]
+    return [out["max_std"] for parity in parities for out in parity["device"]["outputs"]]
+
+
 @pytest.mark.parametrize("ep", list(PACKAGES))
 @pytest.mark.parametrize(("file", "phase"), CASES)
 def test_runs_whole(file: str, phase: str, ep: str, environments: Path, tmp_path: Path) -> None:
     dims = [f"--dim={name}={value}" for name, value in PHASES[file][phase].items()]
-    _graphs([str(ONNX / file / "model.onnx"), *dims], ep, environments, tmp_path)
+    found = _errors(_graphs([str(ONNX / file / "model.onnx"), *dims], ep, environments, tmp_path))
+    assert bool(found) == ep.startswith("openvino")
+    assert all(error < (2e-3 if "fp16" in file else 1e-5) for error in found), found
 
 
 @pytest.mark.parametrize("ep", list(PACKAGES))
 @pytest.mark.parametrize("file", GGUF_FILES)
 def test_a_checkpoint_runs_whole(file: str, ep: str, environments: Path, tmp_path: Path) -> None:
     words = [str(MODELS / file), "--static", "both", "--seq", "8", "--max-seq-len", "32"]
-    for graph in _graphs(words, ep, environments, tmp_path):
-        for output in (graph["parity"] or {"device": {"outputs": []}})["device"]["outputs"]:
-            assert output["max_std"] < 1e-4, output
+    found = _errors(_graphs(words, ep, environments, tmp_path))
+    assert bool(found) == ep.startswith("openvino")
+    assert all(error < 1e-4 for error in found), found
