@@ -125,7 +125,7 @@ def given(model: ir.Model, *, hide: bool = False) -> ort.Arrays:
     rng = np.random.default_rng(1)
     found = {}
     for value in model.graph.inputs:
-        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]
+        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]  # inputs have shapes
         if value.name == "seen":
             found["seen"] = conditions(shape, hide=hide)
         else:

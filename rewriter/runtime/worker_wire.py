@@ -58,7 +58,7 @@ def receive(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, Any]] | None:
         if array.size:
             buffer = array.reshape(-1).view(np.uint8).data
             while buffer:
-                count = stream.readinto(buffer)  # type: ignore[attr-defined]
+                count = stream.readinto(buffer)  # type: ignore[attr-defined]  # BinaryIO does not declare it
                 if not count:
                     return None
                 buffer = buffer[count:]

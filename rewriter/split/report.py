@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from rewriter.cost import weight_bytes
 from rewriter.facts import dims_of
-from rewriter.split.flow import nbytes
 from rewriter.split.parts import WHOLE_NAME, Name, Part
 
 
@@ -79,13 +79,6 @@ def cut_at(parts: Sequence[Part], model: ir.Model) -> list[Cut]:
         )
         for part, needed in zip(parts, later[-2::-1], strict=True)
     ]
-
-
-def weight_bytes(model: ir.Model) -> int:
-    """Bytes of the constants of a model, as they are stored."""
-    stored = [v for graph in model.graphs() for v in graph.initializers.values()]
-    nodes = (node for graph in model.graphs() for node in graph if node.op_type == "Constant")
-    return nbytes([*stored, *(node.outputs[0] for node in nodes)])
 
 
 def _handed(values: Iterable[ir.Value]) -> list[Handed]:

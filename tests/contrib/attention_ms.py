@@ -87,7 +87,7 @@ def feeds(model: ir.Model, case: Case) -> ort.Arrays:
     rng = np.random.default_rng(1)
     found: ort.Arrays = {}
     for value in model.graph.inputs:
-        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]
+        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]  # inputs have shapes
         found[value.name or ""] = rng.standard_normal(shape).astype(case.dtype.numpy())
     if case.mask:
         keys, shape = case.past + case.tokens, case.shape_of_mask

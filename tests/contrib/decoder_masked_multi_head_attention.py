@@ -83,7 +83,7 @@ def feeds(model: ir.Model, case: Case) -> ort.Arrays:
     rng = np.random.default_rng(1)
     found: ort.Arrays = {}
     for value in model.graph.inputs:
-        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]
+        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]  # inputs have shapes
         found[value.name or ""] = rng.standard_normal(shape).astype(np.float32)
     for name in {"past_key", "past_value"} & set(found):
         found[name][:, :, case.start :] = 2.0

@@ -87,7 +87,7 @@ def feeds(model: ir.Model, case: Case) -> ort.Arrays:
     rng = np.random.default_rng(1)
     found: ort.Arrays = {}
     for value in model.graph.inputs:
-        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]
+        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]  # inputs have shapes
         if value.name == "mask":
             found["mask"] = rng.integers(0, 2, shape).astype(np.int32)
             if len(case.mask) == 1:

@@ -37,7 +37,7 @@ def node(
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(1)
     return {
-        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]  # fixed
         for v in model.graph.inputs
     }
 

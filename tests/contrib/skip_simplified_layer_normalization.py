@@ -32,6 +32,6 @@ def node(
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(1)
     return {
-        v.name or "": rng.standard_normal(v.shape.numpy()).astype(np.float32)  # type: ignore[union-attr]
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(np.float32)  # type: ignore[union-attr]  # fixed
         for v in model.graph.inputs
     }

@@ -153,7 +153,7 @@ def test_law_14_a_rule_must_return_values_for_its_outputs() -> None:
 def test_law_14_rules_are_plain_frozen_values() -> None:
     rule = toys.relu_as_max().lowering("Relu")[0]
     with pytest.raises((AttributeError, TypeError)):
-        rule.state = 1  # type: ignore[attr-defined]
+        rule.state = 1  # type: ignore[attr-defined]  # what a rule must not have
 
 
 def test_a_fusion_is_declared_like_a_rule() -> None:

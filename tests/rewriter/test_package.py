@@ -80,7 +80,7 @@ def test_each_file_is_rewritten(package: Path, tmp_path: Path) -> None:
         ("text.onnx", "decoder"),
         ("vision.onnx", "vision encoder"),
     ]
-    assert all(g["parity"]["model"]["ok"] for g in graphs)  # type: ignore[index]
+    assert all(g["parity"]["model"]["ok"] for g in graphs)  # type: ignore[index]  # JSON
     assert (tmp_path / "out" / "tokenizer.json").is_file()
     weights = ir.load(tmp_path / "out" / "text.onnx").graph.initializers.values()
     places = {
@@ -118,7 +118,7 @@ def test_the_decoder_alone_is_split(package: Path, tmp_path: Path) -> None:
     words = ("--ep", "qnn@2.7.0", "--no-place", *STATIC, "--split", "1")
     code, graphs = _run(package, tmp_path / "out", *words)
     assert code == 0
-    parts = {str(g["phase"]): len(g["parts"]) for g in graphs}  # type: ignore[arg-type]
+    parts = {str(g["phase"]): len(g["parts"]) for g in graphs}  # type: ignore[arg-type]  # JSON
     assert parts == {
         "embedding-prefill": 0,
         "embedding-decode": 0,

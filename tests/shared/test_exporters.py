@@ -17,7 +17,7 @@ from rewriter.parity.settings import DEVICE_MAX, DEVICE_RMS
 from rewriter.passes.fix_dims import fix_dims
 from tests import ort
 from tests.shared import needs_shared
-from tests.shared.files import CASES, ONNX, PHASES, lowered, token_by_token
+from tests.shared.files import CASES, HALF, ONNX, PHASES, lowered, token_by_token
 
 pytestmark = needs_shared
 
@@ -38,7 +38,7 @@ def test_runs_whole_on_htp(file: str, phase: str, tmp_path: Path) -> None:
     assert (placement["on_cpu"], placement["partitions"], placement["full"]) == (0, 1, True)
     half = "fp16" in file
     for output in graph["parity"]["model"]["outputs"]:
-        assert output["max_std"] < (5e-3 if half else 1e-5), output
+        assert output["max_std"] < (HALF if half else 1e-5), output
     for output in graph["parity"]["device"]["outputs"]:
         assert output["max_std"] <= DEVICE_MAX, output
         assert output["rms_std"] <= DEVICE_RMS, output
@@ -57,7 +57,7 @@ def test_runs_on_openvino(file: str, phase: str, tmp_path: Path) -> None:
     graph = json.loads(report.read_text(encoding="utf-8"))["graphs"][0]
     assert graph["placement"]["on_cpu"] == 0
     for output in graph["parity"]["device"]["outputs"]:
-        assert output["max_std"] < (5e-3 if "fp16" in file else 1e-5), output
+        assert output["max_std"] < (HALF if "fp16" in file else 1e-5), output
 
 
 @pytest.mark.parametrize("ep", [*VERSIONS, "onnx-standard"])

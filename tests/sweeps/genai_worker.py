@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 
 import numpy as np
-import onnxruntime_genai as og  # type: ignore[import-not-found]
+import onnxruntime_genai as og  # type: ignore[import-not-found]  # of another environment
 
 
 def main() -> None:

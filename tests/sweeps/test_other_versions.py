@@ -14,7 +14,7 @@ import pytest
 
 from rewriter.cli import main
 from tests.shared import needs_shared
-from tests.shared.files import CASES, GGUF_FILES, MODELS, ONNX, PHASES
+from tests.shared.files import CASES, GGUF_FILES, HALF, MODELS, ONNX, PHASES
 from tests.sweeps.environments import PACKAGES, python_of
 
 pytestmark = [needs_shared, pytest.mark.slow]
@@ -45,7 +45,7 @@ def test_runs_whole(file: str, phase: str, ep: str, environments: Path, tmp_path
     dims = [f"--dim={name}={value}" for name, value in PHASES[file][phase].items()]
     found = _errors(_graphs([str(ONNX / file / "model.onnx"), *dims], ep, environments, tmp_path))
     assert bool(found) == ep.startswith("openvino")
-    assert all(error < (2e-3 if "fp16" in file else 1e-5) for error in found), found
+    assert all(error < (HALF if "fp16" in file else 1e-5) for error in found), found
 
 
 @pytest.mark.parametrize("ep", list(PACKAGES))

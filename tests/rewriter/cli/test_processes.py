@@ -20,7 +20,7 @@ def _start(model: Path, away: Path, *words: str, **options: object) -> subproces
     scratch = away.parent / "tmp"
     scratch.mkdir(exist_ok=True)
     command = [*REWRITE, str(model), "--ep", "qnn", *DIMS, *words]
-    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
+    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]  # options are a dict
         command,
         cwd=away,
         env={**os.environ, "TMPDIR": str(scratch)},

@@ -358,7 +358,7 @@ def test_a_configuration_that_fits(tmp_path: Path) -> None:
             "names the input 'other', which model.onnx does not have",
         ),
         (
-            {"decoder": {**PLAIN["decoder"], "outputs": {"present_key_names": "kept.%d"}}},  # type: ignore[dict-item]
+            {"decoder": {**PLAIN["decoder"], "outputs": {"present_key_names": "kept.%d"}}},  # type: ignore[dict-item]  # PLAIN is of mixed values
             "names the output 'kept.%d', which model.onnx does not have",
         ),
     ],

@@ -163,7 +163,7 @@ def test_only_infinite_masks_are_raised(spec: Growing, count: int) -> None:
     if spec.selects:
         masked = [n for n in model.graph if n.op_type == "Where"]
         assert masked
-        assert all(n.inputs[2].const_value.numpy() == np.float32(-1e30) for n in masked)  # type: ignore[union-attr]
+        assert all(n.inputs[2].const_value.numpy() == np.float32(-1e30) for n in masked)  # type: ignore[union-attr]  # a floor is stored
     assert any((array == np.float32(-1e30)).any() for array in numbers) == (
         count > 0 or spec.selects
     )

@@ -57,7 +57,7 @@ def gemm(
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(2)
     return {
-        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]  # fixed
         for v in model.graph.inputs
     }
 

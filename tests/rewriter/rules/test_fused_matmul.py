@@ -25,7 +25,7 @@ BATCH = toys.target("com.microsoft::FusedMatMul | any | illegal")
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(1)
     return {
-        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]  # fixed
         for v in model.graph.inputs
     }
 
