@@ -1,0 +1,190 @@
+"""The options of each subcommand, in the groups that ``--help`` shows them in."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rewriter.cli import values
+
+
+def matrix(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rewrite matrix``."""
+    parser.add_argument("--ep", action="append", default=[], metavar="EP", help="only this EP")
+    parser.add_argument("--op", default="", help="only this op, by its type")
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="as JSON")
+    shape.add_argument("--markdown", action="store_true", help="as the page capabilities/README.md")
+
+
+def run(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rewrite run``."""
+    parser.add_argument("folder", type=Path, help="what 'rewrite MODEL -o FOLDER' has written")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("--prompt", metavar="TEXT", help="text, read by the folder's tokenizer")
+    given.add_argument(
+        "--ids", type=values.ids, metavar="1,2,3", help="token ids; ids are printed too"
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=values.size,
+        default=0,
+        metavar="N",
+        help="most tokens to generate (default: 32, or what fits into the cache)",
+    )
+    parser.add_argument(
+        "--ep",
+        choices=("ort-cpu", "qnn", "openvino"),
+        default="ort-cpu",
+        help="where the graphs run (default: ort-cpu, which runs those of every EP)",
+    )
+    parser.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="PYTHON",
+        help="interpreter of an environment with the EP's runtime",
+    )
+
+
+def target(parser: argparse.ArgumentParser) -> None:
+    """What to rewrite for, and into which sizes."""
+    group = parser.add_argument_group("target")
+    group.add_argument(
+        "--ep",
+        required=True,
+        metavar="EP[@VERSION]",
+        help="qnn, openvino, openvino-ep, ort-cpu, or onnx-standard[@OPSET]",
+    )
+    group.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="fix a dim: the model's own name, or batch, seq, past, total, max",
+    )
+    group.add_argument(
+        "--static",
+        choices=("prefill", "decode", "both"),
+        default="",
+        help="graphs of a decoder with a cache of fixed size: to read prompts, to decode",
+    )
+    group.add_argument(
+        "--seq",
+        type=values.size,
+        default=0,
+        metavar="S",
+        help="tokens the prefill graph reads at a time",
+    )
+    group.add_argument(
+        "--max-seq-len", type=values.size, default=0, metavar="N", help="rows of the fixed cache"
+    )
+    group.add_argument(
+        "--weights",
+        choices=("exact", "int4", "int8", "fp16"),
+        default="exact",
+        help="form of a checkpoint's weights; all but exact lose something, which is reported",
+    )
+    group.add_argument(
+        "--mask-value",
+        type=values.mask_value,
+        metavar="V",
+        help="what hides a key, such as -1e4, -255 or -50, in the place of the lowest float or "
+        "-inf that constants of the model hold (float masks that are inputs stay as they are)",
+    )
+    group.add_argument(
+        "--disable", action="append", default=[], metavar="RULE", help="do not use a rule"
+    )
+    group.add_argument(
+        "--legal",
+        action="append",
+        default=[],
+        metavar="OP[FORM]",
+        help="you know that the EP runs this; wins over the table",
+    )
+    group.add_argument(
+        "--illegal",
+        action="append",
+        default=[],
+        metavar="OP[FORM]",
+        help="you know that it does not",
+    )
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="provider option of the session, such as soc_model=69 or op_affinity=FILE",
+    )
+    group.add_argument(
+        "--soc",
+        metavar="ID",
+        help="the device's SoC, by number or chip, such as 60 or SC8380XP (qnn)",
+    )
+    group.add_argument(
+        "--rows",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="rows of your own, in the table's format",
+    )
+
+
+def output(parser: argparse.ArgumentParser) -> None:
+    """What to write, and where."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder to write (default: <model's name>-<ep> here)",
+    )
+    group.add_argument(
+        "--split",
+        type=values.parts,
+        default=0,
+        metavar="N|auto",
+        help="cut each graph between layers: embedding, N parts of layers, head; auto keeps each "
+        "part below 1 GiB of weights",
+    )
+    group.add_argument(
+        "--compile",
+        action="store_true",
+        help="also write what the NPU loads (EPContext), compiled offline and compared (qnn)",
+    )
+    group.add_argument("--overwrite", action="store_true", help="replace what DIR holds")
+    group.add_argument("--report", type=Path, metavar="FILE.json", help="write the report as JSON")
+    group.add_argument(
+        "--allow-stuck",
+        action="store_true",
+        help="keep what could be done where nodes stay illegal",
+    )
+
+
+def proof(parser: argparse.ArgumentParser) -> None:
+    """What to compare, and on which runtime."""
+    group = parser.add_argument_group("proof")
+    group.add_argument(
+        "--parity",
+        choices=("none", "sites", "model", "device"),
+        default="model",
+        help="what is compared with the original (default: model)",
+    )
+    group.add_argument("--no-place", action="store_true", help="do not ask the real runtime")
+    group.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="PYTHON",
+        help="interpreter of an environment with the target's runtime",
+    )
+    group.add_argument(
+        "--budget",
+        type=values.minutes,
+        default=10.0,
+        metavar="MINUTES",
+        help="most time on a runtime; what takes longer is cut to a slice (default: 10)",
+    )
+    group.add_argument(
+        "--seed", type=values.seed, default=0, metavar="N", help="of the random inputs (default: 0)"
+    )
