@@ -14,6 +14,7 @@ import onnx_ir as ir
 from rewriter.compile_step import compile_files
 from rewriter.cost import weight_bytes
 from rewriter.lowering import lower
+from rewriter.node_states import node_states
 from rewriter.outcome import Exit, GraphOutcome, Outcome, PartOutcome
 from rewriter.output import Staging, Told
 from rewriter.parity.trial import trial
@@ -46,6 +47,23 @@ class Run:
     track: Callable[[int], AbstractContextManager[Told]]
     outcome: Outcome
     written: list[Path] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A graph between being lowered and being proven.
+
+    Attributes:
+        model: what was made.
+        graph: what is told of it.
+        windows: rows that its windowed caches hold, by the name of their present.
+        label: of its stages.
+    """
+
+    model: ir.Model
+    graph: GraphOutcome
+    windows: dict[str, int]
+    label: str
 
 
 class Component:
@@ -92,6 +110,28 @@ class Component:
             began: when the budget began to be spent.
         """
         settings, outcome = self._settings, self._run.outcome
+        made = self._lowered(phase)
+        graph, model = made.graph, made.model
+        outcome.graphs.append(graph)
+        outcome.weights_after += weight_bytes(model)
+        stuck = bool(graph.report.stuck) and not settings.allow_stuck
+        if not stuck:
+            written, parts = self._written(stage, made)
+            left = settings.budget - (time.perf_counter() - began) / 60
+            asked = replace(settings, model=original, budget=max(left, 1e-4))
+            proof = Proof(asked, phase, self._run.stage, self._reread)
+            proof.prove(graph, model, written, made.windows, parts)
+            if settings.compile and graph.exit() is Exit.GOOD:
+                with self._run.stage("compile", f"{made.label}compiling for {settings.target}"):
+                    feeds = trial(model, settings.seed, windows=made.windows).feeds[:1]
+                    compile_files(graph, parts or [written], settings, feeds)
+        if settings.drawn:
+            graph.nodes = node_states(model, settings.target, graph.placement, graph.part)
+        return not stuck
+
+    def _lowered(self, phase: Phase) -> _Made:
+        """The graph of a phase, rewritten for the target."""
+        settings = self._settings
         name = self._source.graph(phase.name)
         label = "" if name == "model" else f"{name}: "
         with self._run.stage("lower", f"{label}rewriting for {settings.target}"):
@@ -111,26 +151,18 @@ class Component:
         graph = GraphOutcome(name, f"{name}.onnx", report, dims, allow_stuck=accept, role=role)
         graph.notes += report.notes
         graph.quantized = quantized_weights(model)
-        outcome.graphs.append(graph)
-        outcome.weights_after += weight_bytes(model)
-        if report.stuck and not accept:
-            return False
-        with self._run.stage("write", f"{label}writing"):
-            beside = next(iter(self._run.written), None)
-            with self._run.track(weight_bytes(model)) as told:
-                written, shared = stage.write(model, graph.file, beside, told)
-            self._run.written.append(written)
-            outcome.weights_after -= shared
-            parts = self._split(graph, written)
-        left = settings.budget - (time.perf_counter() - began) / 60
-        asked = replace(settings, model=original, budget=max(left, 1e-4))
-        proof = Proof(asked, phase, self._run.stage, self._reread)
-        proof.prove(graph, model, written, windows, parts)
-        if settings.compile and graph.exit() is Exit.GOOD:
-            with self._run.stage("compile", f"{label}compiling for {settings.target}"):
-                feeds = trial(model, settings.seed, windows=windows).feeds[:1]
-                compile_files(graph, parts or [written], settings, feeds)
-        return True
+        return _Made(model, graph, windows, label)
+
+    def _written(self, stage: Staging, made: _Made) -> tuple[Path, list[Path]]:
+        """The file of a graph, and those of its parts where it is cut into some."""
+        run, model = self._run, made.model
+        with run.stage("write", f"{made.label}writing"):
+            beside = next(iter(run.written), None)
+            with run.track(weight_bytes(model)) as told:
+                written, shared = stage.write(model, made.graph.file, beside, told)
+            run.written.append(written)
+            run.outcome.weights_after -= shared
+            return written, self._split(made.graph, written)
 
     def _split(self, graph: GraphOutcome, written: Path) -> list[Path]:
         """Cut a written graph into parts, if that was asked; their files."""

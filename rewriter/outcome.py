@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from capabilities import Target
 from rewriter.compiling.model import Compiled
+from rewriter.node_states import NodeState
 from rewriter.parity.model import ModelParity
 from rewriter.parity.outputs import OutputParity
 from rewriter.parity.sites import SiteParity
@@ -100,6 +101,7 @@ class GraphOutcome:
         compiled: what an NPU loads, one for each file.
         role: what the graph does in a model of several; see :mod:`rewriter.roles`.
         fault: how the runtime failed on a graph that the table calls legal; empty if it did not.
+        nodes: where each node runs, if the graph is to be drawn.
     """
 
     phase: str
@@ -116,6 +118,7 @@ class GraphOutcome:
     compiled: list[Compiled] = field(default_factory=list)
     role: str = ""
     fault: str = ""
+    nodes: list[NodeState] = field(default_factory=list)
 
     def unplaced(self) -> list[tuple[str, str]]:
         """Nodes that the table does not know, and no runtime took."""

@@ -39,6 +39,7 @@ class Settings:
         budget: minutes that comparing and placing may take together.
         seed: of all random inputs.
         mask_value: what is added to the score of a hidden key; ``None`` leaves what the model has.
+        drawn: keep where each node runs, for a picture of the graph.
     """
 
     model: Path
@@ -59,3 +60,4 @@ class Settings:
     budget: float = 10.0
     seed: int = 0
     mask_value: float | None = None
+    drawn: bool = False

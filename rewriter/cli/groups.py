@@ -154,7 +154,9 @@ def output(parser: argparse.ArgumentParser) -> None:
         help="also write what the NPU loads (EPContext), compiled offline and compared (qnn)",
     )
     group.add_argument("--overwrite", action="store_true", help="replace what DIR holds")
-    group.add_argument("--report", type=Path, metavar="FILE.json", help="write the report as JSON")
+    group.add_argument(
+        "--report", type=Path, metavar="FILE", help="write the report: FILE.json or FILE.html"
+    )
     group.add_argument(
         "--allow-stuck",
         action="store_true",

@@ -12,8 +12,8 @@ from rewriter.compiling import require_compiler
 from rewriter.errors import BadInput
 from rewriter.output import check_target
 from rewriter.pipeline import Pipeline
-from rewriter.report.data import check_report, write_report
 from rewriter.report.text import show
+from rewriter.report.write import check_report, write_report
 from rewriter.settings import Settings
 from rewriter.source import Source
 
@@ -63,6 +63,7 @@ def _settings(options: argparse.Namespace, sources: list[Source]) -> Settings:
         budget=options.budget,
         seed=options.seed,
         mask_value=options.mask_value,
+        drawn=options.report is not None and options.report.suffix == ".html",
         split=options.split,
         compile=options.compile,
     )

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import secrets
-from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rewriter.compiling.model import Compiled
-from rewriter.errors import BadInput
 from rewriter.outcome import GraphOutcome, Outcome, Parity, PartOutcome
-from rewriter.output import disk, writable
 from rewriter.parity.compare import Error
 from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.placement import Placement
@@ -44,50 +39,9 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def check_report(path: Path, output: Path, sources: Iterable[Path]) -> None:
-    """Find out before the work that the report cannot be written.
-
-    Args:
-        path: where it is to go.
-        output: the folder that the run writes.
-        sources: files that belong to the input.
-
-    Raises:
-        BadInput: no such folder, no permission, or something else is there.
-    """
-    if path.suffix != ".json":
-        raise BadInput(f"--report {path}: this version writes .json; name such a file")
-    place, folder = path.resolve(), output.resolve()
-    if place == folder or folder in place.parents:
-        raise BadInput(
-            f"--report {path}: lies in the output folder, which appears only if all goes well; "
-            "name a file outside of it"
-        )
-    if path.is_dir() or place in {source.resolve() for source in sources}:
-        what = "is a folder" if path.is_dir() else "belongs to the model"
-        raise BadInput(f"--report {path}: {what}; name another file")
-    parent = path.absolute().parent
-    if not parent.is_dir():
-        raise BadInput(f"--report {path}: there is no folder {parent}; make it first")
-    if not writable(parent) or (path.exists() and not writable(path)):
-        raise BadInput(f"--report {path}: is read-only; name a file that can be written")
-
-
-def write_report(outcome: Outcome, path: Path) -> None:
-    """Write the report file, whole or not at all.
-
-    Raises:
-        BadInput: it cannot be written.
-        OutOfResources: the disk is full.
-    """
-    text = json.dumps(_finite(as_data(outcome)), indent=1, allow_nan=False)
-    part = path.with_name(f".rewrite-report-{secrets.token_hex(4)}")
-    try:
-        with disk(path):
-            part.write_text(text + "\n", encoding="utf-8")
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def as_json(outcome: Outcome) -> str:
+    """The whole report as the text of a JSON file."""
+    return json.dumps(_finite(as_data(outcome)), indent=1, allow_nan=False) + "\n"
 
 
 def _finite(data: Any) -> Any:

@@ -49,7 +49,7 @@ def show(outcome: Outcome, console: Console) -> None:
     code = outcome.exit()
     where = f"written to {outcome.output}" if outcome.output else "nothing was written"
     style = _STYLE[code is Exit.GOOD]
-    _line(console, f"{_meaning(outcome)}; {where} (exit {int(code)})", style=style)
+    _line(console, f"{meaning(outcome)}; {where} (exit {int(code)})", style=style)
 
 
 def _files(graph: GraphOutcome, console: Console) -> None:
@@ -85,7 +85,7 @@ def _line(console: Console, text: str, style: str = "") -> None:
     console.print(Text(printable(text), style=style))
 
 
-def _meaning(outcome: Outcome) -> str:
+def meaning(outcome: Outcome) -> str:
     """The exit code in words, with no claim that was not checked."""
     code, graphs = outcome.exit(), outcome.graphs
     if code is Exit.STUCK:

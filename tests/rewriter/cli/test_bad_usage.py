@@ -179,7 +179,7 @@ def _locked(folder: Path) -> None:
         (_locked, ["-o", "a/b/out"], "is read-only"),
         (_locked, ["-o", "../out", "--report", "r.json"], "--report r.json: is read-only"),
         (_nothing, ["-o", "../in"], "is not empty"),
-        (_nothing, ["--report", "r.txt"], "--report r.txt: this version writes .json"),
+        (_nothing, ["--report", "r.txt"], "--report r.txt: is written as .json or .html"),
         (_nothing, ["--report", "no/r.json"], "--report no/r.json: there is no folder"),
         (_nothing, ["-o", "out", "--report", "out/r.json"], "lies in the output folder"),
         (_nothing, ["-o", "out.json", "--report", "out.json"], "lies in the output folder"),

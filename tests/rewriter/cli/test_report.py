@@ -26,8 +26,8 @@ from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.parity.sites import SiteParity
 from rewriter.passes.fix_dims import Dims
 from rewriter.record import Report
-from rewriter.report.data import write_report
 from rewriter.report.text import show
+from rewriter.report.write import write_report
 from rewriter.runtime.versions import installed
 from tests.decoders import FIXTURE, Decoder, decoder
 
