@@ -33,7 +33,7 @@ class Row:
         form: which units of the op it is about.
         verdict: legal, illegal or wrong.
         versions: EP versions it holds for.
-        why: one sentence for the person who meets it.
+        why: one sentence for the person who meets it; see also :attr:`caveat`.
         evidence: ``measured:ID``, ``reported:SOURCE`` or ``declared:SOURCE`` each.
     """
 
@@ -43,6 +43,12 @@ class Row:
     versions: VersionRange
     why: str
     evidence: tuple[str, ...]
+
+    @property
+    def caveat(self) -> str:
+        """What a report has to say of every unit that stays as it is: a why ``report: ...``."""
+        prefix = "report: "
+        return self.why.removeprefix(prefix) if self.why.startswith(prefix) else ""
 
     @property
     def kind(self) -> str:

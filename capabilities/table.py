@@ -1,7 +1,8 @@
 """Reading rows: ``rows/<ep>.tsv``, or any file of the same columns.
 
 Columns: op, form, verdict, versions, why, evidence (several joined by ``;``). Lines that start
-with ``#`` are comments.
+with ``#`` are comments. A why ``report: ...`` of a legal row is said in the report of every model
+that such a unit stays in.
 """
 
 from __future__ import annotations

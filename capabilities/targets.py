@@ -73,6 +73,7 @@ _EPS: dict[str, EP] = {
             "any runtime that implements ai.onnx and nothing else",
             opsets=range(13, 29),  # to that of onnx 1.23
         ),
+        _builtin("ort-cuda", "ONNX Runtime's CUDA kernels, as its documents declare them: not run"),
         _builtin("portable", "what frontends may emit"),
     )
 }

@@ -60,6 +60,7 @@ class Engine:
         self._keep_sites = keep_sites
         self._signatures: set[str] = set()
         self._doubts: Counter[Row] = Counter()
+        self._caveats: Counter[tuple[str, str]] = Counter()
         self._left: defaultdict[ir.Node, list[Tried]] = defaultdict(list)
         names = names_in(model.graph)
         self._spaces = {id(graph): Workspace(graph, names, masked) for graph in self._graphs()}
@@ -80,6 +81,7 @@ class Engine:
             "measured otherwise, and kept"
             for row, count in self._doubts.items()
         ]
+        self.report.notes += [f"{op} x {n}: {said}" for (op, said), n in self._caveats.items()]
         self.report.ops_after = count_ops(self._nodes())
         return self.report
 
@@ -130,8 +132,17 @@ class Engine:
                 return f"the pattern is legal here, and {op_of(node)} is {judgement.verdict}"
         return ""
 
-    def _idle(self, node: ir.Node, commit: Commit, imports: dict[str, int]) -> str:
-        """Why a replacement gets nowhere: it holds the same op, illegal by the same row."""
+    def _idle(self, node: ir.Node, rule: Rule, commit: Commit, imports: dict[str, int]) -> str:
+        """Why a replacement gets nowhere: it holds the same op, illegal by the same row.
+
+        One of several ways (:attr:`Rule.direct`) is left for the next where it is not legal whole.
+        """
+        if rule.direct:
+            for built in commit.built:
+                judgement = self._judge(built, imports)
+                if judgement.verdict is not Verdict.LEGAL:
+                    form = f"[{judgement.form}] is {judgement.verdict}: {judgement.why}"
+                    return f"it needs {op_of(built)}, which {form}"
         row = self._judge(node, imports).row
         for built in commit.built:
             if op_of(built) == op_of(node) and row is not None:
@@ -153,6 +164,8 @@ class Engine:
                 waiting.extendleft(reversed(self._replace(node, judgement, graph)))
             elif judgement.doubts:
                 waiting.extendleft(reversed(self._doubted(node, judgement, graph)))
+            elif judgement.row is not None and judgement.row.caveat:
+                self._caveats[op_of(node), judgement.row.caveat] += 1
 
     def _doubted(
         self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function
@@ -215,7 +228,7 @@ class Engine:
         unwanted = (
             self._unwanted(rule, match, commit, imports)
             if match
-            else self._idle(node, commit, imports)
+            else self._idle(node, rule, commit, imports)
         )
         if unwanted:
             commit.discard()

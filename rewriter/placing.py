@@ -12,6 +12,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from rewriter.activations.device import check_steps
 from rewriter.budget import SLOWER, Budget
 from rewriter.chain import merged, place_chain
 from rewriter.cost import Cost, estimate
@@ -27,6 +28,12 @@ from rewriter.settings import Settings
 from rewriter.slices import distinct
 from rewriter.stages import Stages
 
+_NO_RUNTIME = {
+    "onnx-standard": "onnx-standard is no runtime",
+    "ort-cuda": "not run, no runtime here: what its kernels take is declared by their documents",
+}
+"""Targets that nothing can be placed on, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -38,6 +45,7 @@ class Placed:
         device: what to feed, where the device's outputs are compared.
         exact: what ONNX Runtime's CPU computes of that.
         parts: files that stand for it.
+        floats: where its activations are quantized, what the float graph gives of the same.
     """
 
     file: Path
@@ -45,6 +53,7 @@ class Placed:
     device: Trial | None
     exact: Sequence[dict[str, Array]]
     parts: Sequence[Path] = ()
+    floats: Sequence[dict[str, Array]] = ()
 
     @property
     def runs(self) -> int:
@@ -74,8 +83,8 @@ class Placing:
     def unplaceable(self) -> str:
         """Why the runtime cannot be asked; empty if it can."""
         target, python = self._settings.target, self._settings.runtime
-        if target.ep == "onnx-standard":
-            return "onnx-standard is no runtime"
+        if why := _NO_RUNTIME.get(target.ep):
+            return why
         found = installed(target.ep, python)
         if found is None and python is not None:
             return f"{python} has no runtime of {target.ep}"
@@ -148,7 +157,10 @@ class Placing:
             side, ep = Side(placed.model, placed.file), self._settings.target.ep
             run = DeviceRun(side, placed.device, placed.exact, outputs, ep)
             with self._stage("device", "comparing the device's outputs"):
-                parity.device = check_device(run, scratch, self._budget.slice_time())
+                if graph.activations is not None:
+                    parity.steps = check_steps(run, placed.floats)
+                else:
+                    parity.device = check_device(run, scratch, self._budget.slice_time())
         elif not (graph.fault or graph.surprises()):
             parity.missing = "the device was not compared"
             graph.notes.append(f"{parity.missing}: one of the two sides has no outputs")

@@ -74,6 +74,7 @@ class Rule:
         needed: for a fusion: it stays away where the target takes the pattern as it is.
         pattern: for a fusion, the pattern as a function over onnxscript's pattern builder.
         source: where it is defined.
+        direct: it is one of several ways, taken only where all that it builds is legal at once.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Rule:
     needed: bool
     pattern: Callable[..., Any] | None
     source: str
+    direct: bool = False
 
     @property
     def about(self) -> str:
@@ -174,6 +176,7 @@ def _decorator(
             order=given["order"],
             opset=given["opset"],
             free=given.get("free", False),
+            direct=given.get("direct", False),
             needed=given.get("needed", False),
             pattern=pattern,
             source=f"{path}:{build.__code__.co_firstlineno}",
@@ -193,6 +196,7 @@ def lowers(
     order: int = 0,
     opset: int = 1,
     free: bool = False,
+    direct: bool = False,
     name: str = "",
     into: Registry | None = None,
 ) -> Callable[[Build], Build]:
@@ -207,6 +211,7 @@ def lowers(
         order=order,
         opset=opset,
         free=free,
+        direct=direct,
         name=name,
     )
 

@@ -29,7 +29,7 @@ def save_beside(model: ir.Model, path: Path, first: ir.Model) -> int:
     Returns:
         Bytes of weights that are shared.
     """
-    stored = {
+    stored: dict[str, ir.ExternalTensor] = {
         name: value.const_value
         for name, value in first.graph.initializers.items()
         if isinstance(value.const_value, ir.ExternalTensor)
@@ -41,7 +41,7 @@ def save_beside(model: ir.Model, path: Path, first: ir.Model) -> int:
         if tensor is None or tensor.nbytes <= _SMALL:
             continue
         if other is not None and _equal(tensor, other):
-            value.const_value = other
+            value.const_value = _in_shape(other, tensor.shape)
             shared += other.nbytes
         else:
             own.append(value)
@@ -75,9 +75,24 @@ def missing_weights(model: ir.Model) -> str:
     return ""
 
 
+def _in_shape(stored: ir.ExternalTensor, shape: ir.ShapeProtocol) -> ir.ExternalTensor:
+    """What is stored, seen in another shape: one graph gathers what another reads whole."""
+    if list(stored.shape.numpy()) == list(shape.numpy()):
+        return stored
+    return ir.ExternalTensor(
+        stored.location,
+        stored.offset,
+        stored.length,
+        stored.dtype,
+        shape=ir.Shape(shape.numpy()),
+        name=stored.name or "",
+        base_dir=stored.base_dir,
+    )
+
+
 def _equal(one: ir.TensorProtocol, other: ir.ExternalTensor) -> bool:
-    """Whether two tensors have the same type, shape and bytes; neither is read whole."""
-    if (one.dtype, list(one.shape.numpy())) != (other.dtype, list(other.shape.numpy())):
+    """Whether two tensors have the same type, size and bytes; neither is read whole."""
+    if (one.dtype, one.size) != (other.dtype, other.size):
         return False
     stored, position = stored_bytes(other), 0
     for piece in _pieces(one):

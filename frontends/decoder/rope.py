@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
@@ -45,3 +47,37 @@ def rotate(
     partial = 0 if width == heads * rope.dim else rope.dim
     inputs = (x, cos, sin, positions)
     return op.RotaryEmbedding(*inputs, num_heads=heads, rotary_embedding_dim=partial)
+
+
+def blended(kept: npt.NDArray[np.float64], factor: float) -> tuple[float, ...]:
+    """Divisors of frequencies that are kept in part, and divided by the factor for the rest."""
+    return tuple(float(x) for x in 1 / (kept + (1 - kept) / factor))
+
+
+def yarn_divisors(
+    dim: int,
+    base: float,
+    factor: float,
+    original: int,
+    turns: tuple[float, float],
+    *,
+    rounded: bool,
+) -> tuple[float, ...]:
+    """Divisors that grow from 1 for fast frequencies to the factor for slow ones.
+
+    Args:
+        dim: features that are rotated.
+        base: of the frequencies.
+        factor: of slow ones.
+        original: positions of the training before it was scaled.
+        turns: turns over those positions that are fast, and slow.
+        rounded: the first and the last frequency between are whole numbers.
+    """
+    start, stop = (
+        dim * math.log(original / (turn * 2 * math.pi)) / (2 * math.log(base)) for turn in turns
+    )
+    if rounded:
+        start, stop = math.floor(start), math.ceil(stop)
+    start, stop = max(start, 0), min(stop, dim - 1)
+    ramp = np.clip((np.arange(dim // 2) - start) / max(stop - start, 0.001), 0, 1)
+    return blended(1 - ramp, factor)

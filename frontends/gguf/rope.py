@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from frontends.decoder.architectures import ARCHITECTURES
 from frontends.decoder.config import Rope
+from frontends.decoder.rope import yarn_divisors
 from frontends.decoder.weights import Float, Weights
 from rewriter.errors import BadInput
 
@@ -99,17 +98,11 @@ class Ropes:
         return (1 + log) / (1 + log * self._keys.number("rope.scaling.yarn_log_multiplier", 0.0))
 
     def _yarn(self, dim: int, base: float, factor: float) -> tuple[float, ...]:
-        """Divisors that grow from 1 for fast frequencies to the factor for slow ones."""
-        original = self._keys.size("rope.scaling.original_context_length")
+        keys = self._keys
         turns = (
-            self._keys.number("rope.scaling.yarn_beta_fast", 32.0, above=0.0),
-            self._keys.number("rope.scaling.yarn_beta_slow", 1.0, above=0.0),
+            keys.number("rope.scaling.yarn_beta_fast", 32.0, above=0.0),
+            keys.number("rope.scaling.yarn_beta_slow", 1.0, above=0.0),
         )
-        start, stop = (
-            dim * math.log(original / (turn * 2 * math.pi)) / (2 * math.log(base)) for turn in turns
-        )
-        if ARCHITECTURES[self._keys.arch].rounded_yarn:
-            start, stop = math.floor(start), math.ceil(stop)
-        start, stop = max(start, 0), min(stop, dim - 1)
-        ramp = np.clip((np.arange(dim // 2) - start) / max(stop - start, 0.001), 0, 1)
-        return tuple(float(x) for x in 1 / (ramp / factor + (1 - ramp)))
+        original = keys.size("rope.scaling.original_context_length")
+        rounded = ARCHITECTURES[keys.arch].rounded_yarn
+        return yarn_divisors(dim, base, factor, original, turns, rounded=rounded)

@@ -93,7 +93,7 @@ def _files(folder: Path) -> dict[Path, list[str]]:
         names = ", ".join(path.name for path in found) or "none"
         raise BadInput(
             f"{folder}: a model in several files needs {_INDEX}, which is not there; files with "
-            f"weights: {names}"
+            f"weights: {names}; download it whole, or leave the one file there that is the model"
         )
     return {found[0]: []}
 

@@ -6,11 +6,11 @@ What describes the graphs is added once they are written (:mod:`rewriter.genai`)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from frontends.safetensors.families import FAMILIES
-from frontends.safetensors.folder import Checkpoint, json_of
+from frontends.safetensors.folder import CONFIG, Checkpoint, json_of
+from frontends.safetensors.keys import Config
 from rewriter.genai.base import genai_base
 
 GENERATION = "generation_config.json"
@@ -34,16 +34,16 @@ def genai_config(checkpoint: Checkpoint) -> bytes:
         checkpoint: whose model can be built.
 
     Raises:
-        BadInput: a file beside the weights is no JSON.
+        BadInput: a file beside the weights is no JSON, or a special token no number.
     """
     top = checkpoint.config
     family = FAMILIES[top["architectures"][0]]
     config = top["text_config"] if family.text else top
     keys = {**family.defaults, **config}
     generation = checkpoint.folder / GENERATION
-    sources: list[Mapping[str, Any]] = [top, config]
+    sources = [Config(checkpoint.folder / CONFIG, found) for found in (top, config)]
     if generation.is_file():
-        sources.insert(0, json_of(generation))
+        sources.insert(0, Config(generation, json_of(generation)))
     bos = next(iter(_ids("bos", sources)), None)
     ends = list(dict.fromkeys(_ids("eos", sources)))
     return genai_base(
@@ -57,12 +57,15 @@ def genai_config(checkpoint: Checkpoint) -> bytes:
     )
 
 
-def _ids(role: str, sources: list[Mapping[str, Any]]) -> list[int]:
-    """Ids of a special token, from the first file that has some."""
+def _ids(role: str, sources: Sequence[Config]) -> list[int]:
+    """Ids of a special token, from the first file that has some; -1 is none."""
+    key = f"{role}_token_id"
     for source in sources:
-        found = source.get(f"{role}_token_id")
+        found = source.get(key, [])
         listed = found if isinstance(found, list) else [found]
-        ids = [one for one in listed if type(one) is int and one >= 0]
+        if not all(type(one) is int for one in listed):
+            raise source.wrong(key, "neither the number of a token nor a list of them")
+        ids = [one for one in listed if one >= 0]
         if ids:
             return ids
     return []

@@ -95,4 +95,9 @@ def packed_weights(checkpoint: Checkpoint) -> Mapping[str, Packed]:
         )
     weights = method(checkpoint, config)
     config.require_understood(str(name))
+    if not weights:
+        raise BadInput(
+            f"{path}: says that the weights are quantized by '{name}', and no tensor of the files "
+            f"is; remove '{_KEY}', or download the model again"
+        )
     return weights

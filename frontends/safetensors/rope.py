@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from frontends.decoder.config import Rope
+from frontends.decoder.keys import short
+from frontends.decoder.rope import blended, yarn_divisors
 from frontends.safetensors.families import Family
 from frontends.safetensors.keys import Config
 
@@ -73,8 +75,10 @@ class Ropes:
         """The parameters, from where this version of transformers or an older one writes them."""
         config, family = self._config, self._family
         top: dict[str, Any] = {}
+        base = "" if sliding else "rope_theta"  # the key outside that a base may be in, too
         if family.style == "gemma3":
             names = {True: ("rope_local_base_freq", _LOCAL_BASE), False: ("rope_theta", 1e6)}
+            base = names[sliding][0]
             top["rope_theta"] = config.get(*names[sliding])
             config.get(names[not sliding][0])
         elif family.style == "gemma4":
@@ -83,6 +87,15 @@ class Ropes:
             top["rope_theta"] = config.get("rope_theta", family.theta)
         if family.rotated:
             top["partial_rotary_factor"] = config.get("partial_rotary_factor", family.rotated)
+        found = self._below(sliding, top)
+        below = found.get("rope_theta")
+        if base in config and below != top["rope_theta"]:
+            raise config.wrong(base, f"and '{found.full('rope_theta')}' is {short(below)}")
+        return found
+
+    def _below(self, sliding: bool, top: Mapping[str, Any]) -> Config:
+        """The keys of one object, and those outside of it that it does not have."""
+        config, family = self._config, self._family
         name = "rope_scaling" if "rope_scaling" in config else "rope_parameters"
         if name == "rope_scaling" and family.style == "gemma3" and sliding:
             return Config(config.path, top, f"{name}.")
@@ -149,29 +162,25 @@ class Ropes:
             raise keys.wrong("low_freq_factor", "not below 'high_freq_factor'")
         turns = original * base ** (-np.arange(dim // 2) * 2 / dim) / (2 * math.pi)
         smooth = np.clip((turns - low) / (high - low), 0, 1)
-        return _divisors(smooth, factor), 1.0
+        return blended(smooth, factor), 1.0
 
     def _yarn(self, keys: Config, dim: int, base: float) -> tuple[tuple[float, ...], float]:
         """Divisors that grow from 1 for fast frequencies to the factor for slow ones."""
         original = self._original(keys)
         served = self._config.size("max_position_embeddings")
         factor = keys.number("factor", served / original, above=0.0)
-        fast = keys.number("beta_fast", 32.0, above=0.0)
         slow = keys.number("beta_slow", 1.0, above=0.0)
-        start, stop = (
-            dim * math.log(original / (turn * 2 * math.pi)) / (2 * math.log(base))
-            for turn in (fast, slow)
-        )
-        if keys.flag("truncate", True):
-            start, stop = math.floor(start), math.ceil(stop)
-        start, stop = max(start, 0), min(stop, dim - 1)
-        length = stop - start if stop != start else 0.001
-        ramp = np.clip((np.arange(dim // 2) - start) / length, 0, 1)
+        fast = keys.number("beta_fast", 32.0, above=0.0)
+        if fast < slow:
+            raise keys.wrong("beta_fast", f"below 'beta_slow', which is {slow:g}", fast)
+        rounded = keys.flag("truncate", True)
+        turns = (fast, slow)
+        divisors = yarn_divisors(dim, base, factor, original, turns, rounded=rounded)
         sharpened = _sharpened(factor, 1.0)
         if keys.get("mscale") and keys.get("mscale_all_dim"):
             part, whole = (keys.number(f"mscale{all_}", above=0.0) for all_ in ("", "_all_dim"))
             sharpened = _sharpened(factor, part) / _sharpened(factor, whole)
-        return _divisors(1 - ramp, factor), keys.number("attention_factor", sharpened)
+        return divisors, keys.number("attention_factor", sharpened)
 
     def _longrope(self, keys: Config, dim: int, base: float) -> tuple[tuple[float, ...], float]:
         """A divisor for each frequency, one list of them for longer texts than in training."""
@@ -193,11 +202,6 @@ def _kind(keys: Config) -> str:
     """The type of scaling; its key had another name before."""
     found = keys.get("rope_type", keys.get("type", "default"))
     return found if isinstance(found, str) else ""
-
-
-def _divisors(kept: Any, factor: float) -> tuple[float, ...]:
-    """Divisors of frequencies that are kept in part, and divided by the factor for the rest."""
-    return tuple(float(x) for x in 1 / (kept + (1 - kept) / factor))
 
 
 def _sharpened(factor: float, scale: float) -> float:

@@ -25,6 +25,7 @@ _REASONS = {
     "openvino-ep": "the OpenVINO plugin compiles where the model is loaded; set its cache_dir "
     "there to keep what it compiled",
     "ort-cpu": "ONNX Runtime's CPU runs the graph as it is",
+    "ort-cuda": "ONNX Runtime's CUDA kernels run the graph as it is",
     "onnx-standard": "onnx-standard is no runtime",
 }
 

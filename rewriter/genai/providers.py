@@ -8,7 +8,7 @@ from typing import Any
 
 from capabilities import Target
 
-_NAMES = {"qnn": "QNN", "openvino": "OpenVINO", "openvino-ep": "OpenVINO"}
+_NAMES = {"ort-cuda": "cuda", "qnn": "QNN", "openvino": "OpenVINO", "openvino-ep": "OpenVINO"}
 """By what name the runtime knows an EP (``NormalizeProviderName`` in its ``config.cpp``)."""
 
 _DEFAULTS = {"QNN": {"backend_type": "htp"}, "OpenVINO": {"device_type": "NPU"}}
@@ -30,7 +30,7 @@ def provider_options(
     if name is None:
         return []
     kept = [o for entry in stated for ep, o in entry.items() if ep.lower() == name.lower()]
-    options = dict(_DEFAULTS[name])
+    options = dict(_DEFAULTS.get(name, {}))
     if name == "OpenVINO" and growing:
         options[_CAUSAL] = "True"
     for more in (*kept, {k: v for k, v in target.options.items() if not is_file(v)}):

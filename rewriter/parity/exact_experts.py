@@ -52,7 +52,7 @@ def _split(node: ir.Node, block: int) -> bool:
         assert blocks is not None
         count = int(str(blocks[-1]))
         repeat = _points(times, count) if name.endswith("_zero_points") else _scales(times)
-        node.replace_input_with(at, _changed(node, value, repeat))
+        node.replace_input_with(at, changed(node, value, repeat, f"blocks of {_BLOCK}"))
     return True
 
 
@@ -68,15 +68,17 @@ def _points(times: int, count: int) -> Callable[[npt.NDArray[np.generic]], npt.N
     return repeat
 
 
-def _changed(
+def changed(
     node: ir.Node,
     value: ir.Value,
     change: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]],
+    label: str,
 ) -> ir.Value:
+    """A stored input of a node with other content, under a name of its own."""
     stored, graph = constant(value), node.graph
     assert stored is not None
     assert isinstance(graph, ir.Graph)
-    name = f"{value.name}/blocks of {_BLOCK}"
+    name = f"{value.name}/{label}"
     if name not in graph.initializers:
         tensor = ir.tensor(change(np.asarray(stored.numpy())), dtype=stored.dtype, name=name)
         shape, type_ = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)

@@ -86,6 +86,22 @@ def compared(
     return tuple(o for o in outputs if o.error is not None or o.name not in given.inner)
 
 
+def specified_pairs(
+    name: str,
+    expected: Sequence[dict[str, Array]],
+    actual: Sequence[dict[str, Array]],
+    given: Trial,
+) -> list[tuple[Array, Array]]:
+    """A value of two models in every run, as far as the ops define it."""
+    return [
+        (
+            specified(name, one[name], given.sizes, scenario),
+            specified(name, other[name], given.sizes, scenario),
+        )
+        for one, other, scenario in zip(expected, actual, given.scenarios, strict=True)
+    ]
+
+
 def _output(
     value: ir.Value,
     tolerance: float,
@@ -94,13 +110,7 @@ def _output(
     given: Trial,
 ) -> OutputParity:
     name = value.name or ""
-    pairs = [
-        (
-            specified(name, one[name], given.sizes, scenario),
-            specified(name, other[name], given.sizes, scenario),
-        )
-        for one, other, scenario in zip(expected, actual, given.scenarios, strict=True)
-    ]
+    pairs = specified_pairs(name, expected, actual, given)
     try:
         error = compare_runs(pairs, lambda: not leaves([value], ()))
     except BadReference as fault:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from capabilities import Target
 from rewriter.attempt import RuleError
 from rewriter.commit import BadBuild
 from rewriter.lowering import Stuck, lower, plan
@@ -40,6 +41,27 @@ def test_law_1_the_lower_order_is_tried_first() -> None:
 
     report = lower(toys.chain(["Relu"]), toys.target("Relu | any | illegal"), rules=rules)
     assert [fired.rule for fired in report.fired] == ["leaky"]
+
+
+def test_law_1_a_direct_rule_stays_away_where_what_it_builds_is_not_legal() -> None:
+    rules = toys.relu_as_max()
+
+    @lowers("Relu", emits=("Neg", "Min"), into=rules, order=-1, direct=True)
+    def negated(op: Tape, site: Site) -> ir.Value:
+        x = site.input("X")
+        return op.Neg(op.Min(op.Neg(x), op.const(np.float32(0))))
+
+    def on(verdict: str) -> Target:
+        known = ("Relu | any | illegal", "Neg | any | legal", f"Min | any | {verdict}")
+        return toys.target(*known[: 2 if verdict == "unknown" else 3])
+
+    for verdict in ("illegal", "wrong", "unknown"):
+        report = lower(toys.chain(["Relu"]), on(verdict), rules=rules)
+        assert [site.rule for site in report.fired] == ["max_zero"]
+        with pytest.raises(Stuck, match=rf"it needs Min, which \[any\] is {verdict}"):
+            lower(toys.chain(["Relu"]), on(verdict), rules=rules, disable=["max_zero"])
+    report = lower(toys.chain(["Relu"]), on("legal"), rules=rules)
+    assert [site.rule for site in report.fired] == ["negated"]
 
 
 def test_law_2_a_refusal_leaves_no_trace() -> None:

@@ -114,7 +114,48 @@ def test_d36_experts_that_no_rule_takes_are_named_and_the_exit_is_not_zero(
     assert main([*words, "-o", str(tmp_path / "out"), "--report", str(report)]) == 3
     (stuck,) = json.loads(report.read_text())["graphs"][0]["stuck"]
     assert (stuck["op"], stuck["node"]) == ("com.microsoft::QMoE", "y/QMoE")
-    assert "use_sparse_mixer=1" in stuck["tried"][0]["refused"]
+    reasons = {tried["rule"]: tried["refused"] for tried in stuck["tried"]}
+    assert "use_sparse_mixer=1" in reasons["dense_packed_experts"]
     said = "".join(capsys.readouterr())
     assert "com.microsoft::QMoE 'y/QMoE'" in said
     assert not (tmp_path / "out").exists()
+
+
+# -- ties of a router ------------------------------------------------------------------------
+
+
+def _said(mixture: ir.Model, ep: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The notes of the JSON report, each of which is on the terminal too."""
+    ir.save(mixture, folder / "model.onnx")
+    report = folder / "report.json"
+    words = [str(folder / "model.onnx"), "--ep", ep, "--parity", "none", "--no-place"]
+    assert main([*words, "-o", str(folder / "out"), "--report", str(report)]) == 0
+    notes = json.loads(report.read_text(encoding="utf-8"))["graphs"][0]["notes"]
+    shown = " ".join("".join(capsys.readouterr()).split())
+    assert all(note in shown for note in notes)
+    return "; ".join(notes)
+
+
+def _router(k: int = 2) -> ir.Model:
+    """A router as torch writes it: TopK, and the weights of what it chose."""
+    b = Builder()
+    logits = b.input("r", F32, (1, 8))
+    best, chosen = b.node("TopK", [logits, b.const("k", np.array([k]))], ["best", "chosen"])
+    y = b.op("GatherElements", b.op("Softmax", logits, name="p"), chosen, name="y", axis=-1)
+    return b.model([(y, F32, (1, k)), (b.op("Neg", best, name="z"), F32, (1, k))])
+
+
+@pytest.mark.parametrize(("ep", "said"), [("qnn", True), ("openvino", False), ("ort-cpu", False)])
+def test_a_topk_that_breaks_ties_otherwise_is_said(
+    ep: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = _said(_router(), ep, tmp_path, capsys)
+    assert ("TopK x 1: equal values come back with other indices than ONNX says" in notes) is said
+
+
+@pytest.mark.parametrize("toy", [EXPERTS, Toy(experts=8), Toy(experts=64, k=1, shape=(1, 64))])
+def test_the_order_of_equal_logits_is_said_where_a_router_is_written_out(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = _said(model(toy), "qnn", tmp_path, capsys)
+    assert "of equal logits the expert of the larger index comes first" in notes

@@ -66,6 +66,18 @@ def test_a_name_alone_is_not_enough(tmp_path: Path) -> None:
     assert _weights(tmp_path / "c.onnx")["other"].shape == (64, 32)
 
 
+def test_another_shape_is_the_same_weight(tmp_path: Path) -> None:
+    """As experts have it that one graph gathers, and the other multiplies by at once."""
+    first = tmp_path / "a.onnx"
+    turned = (SAME + 1).reshape(128, 32)
+    ir.save(_model(turned, streamed=False), first, external_data="model.onnx.data")
+    assert save_beside(_model(SAME + 1, streamed=False), tmp_path / "b.onnx", ir.load(first)) == (
+        2 * SAME.nbytes
+    )
+    assert not (tmp_path / "b.onnx.data").exists()
+    assert (_weights(tmp_path / "b.onnx")["other"] == SAME + 1).all()
+
+
 def test_nothing_of_its_own_is_no_file(tmp_path: Path) -> None:
     first = tmp_path / "a.onnx"
     ir.save(_model(SAME, streamed=False), first, external_data="model.onnx.data")

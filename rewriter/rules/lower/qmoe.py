@@ -1,99 +1,65 @@
-"""com.microsoft QMoE with integer weights, as a few MatMulNBits that all experts share.
+"""com.microsoft QMoE with integer weights, as a few MatMulNBits that all experts share, or of the
+experts that are chosen, whose packed weights are gathered at run time.
 
-Codes stay packed as they are: MatMulNBits reads the same bytes (low bits first, zero point
-2^(bits-1) where none is given). Scales per row become scales per block with one value repeated.
-Without ``router_weights`` the weights of the selected experts are the softmax over their logits,
-whatever ``normalize_routing_weights`` says; with them, they are taken (and normalized if it says
-so), and what is not above 0 is left out (ORT 1.32 contrib docs, ``moe_quantization_cpu.cc``).
+The second pays where few of many experts are taken, because no kernel is prepared for weights
+that come at run time. An expert of 1.5 M weights in blocks of 32 and one token, one thread of an
+x86: ONNX Runtime 1.32 takes 0.2 ms of 4 bits that are stored and 3.7 ms of gathered ones (8 bits:
+9.9 and 4; 2 bits: 8.2 and 4); OpenVINO 2026.4.1 takes 0.1 ms stored, and 10 ms where codes come
+out of gathered bytes by arithmetic (8 bits: 1.1 ms).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from rewriter.rule import lowers
 from rewriter.rules.parts import experts as parts
-from rewriter.rules.parts import moe_inputs as inputs
-from rewriter.rules.parts import routing
-from rewriter.rules.parts.expert_arrangement import Arrangement, Order
-from rewriter.rules.parts.expert_linears import PackedLinear
+from rewriter.rules.parts import moe_layer, qmoe_inputs, routing, run_time_codes
 from rewriter.site import Site
 from rewriter.tape import Tape
 
-_LAYOUT = (
-    "weights_prepacked=1 is a layout of the provider the file was made for: "
-    "export with weights_prepacked=0"
-)
+_MATMUL = "com.microsoft::MatMulNBits"
+_DENSE = (*parts.EMITS, *routing.EMITS)
+_CHOSEN = (*_DENSE, *routing.SLOTS, "Gather")
+_SPARED = {2: 4, 4: 24, 8: 4}
+"""Experts for each one gathered, by the bits of a code, from which on MatMulNBits of them pays."""
+_SPARED_IN_FLOATS = {2: 96, 4: 96, 8: 16}
+"""The same of their MatMul."""
 
 
 @lowers(
     "com.microsoft::QMoE",
-    emits=(*parts.EMITS, *routing.EMITS, "com.microsoft::MatMulNBits"),
+    emits=(*_CHOSEN, f"{_MATMUL}[not B const]"),
+    order=-2,
     opset=20,
+    direct=True,
 )
+def chosen_packed_experts(op: Tape, site: Site) -> ir.Value:
+    """The same of the experts that few tokens go to: MatMulNBits with gathered codes."""
+    layer = qmoe_inputs.layer(op, site)
+    return moe_layer.chosen_experts(op, site, layer, spared=_spared(site, _SPARED))
+
+
+@lowers(
+    "com.microsoft::QMoE",
+    emits=(*_CHOSEN, *run_time_codes.EMITS),
+    order=-1,
+    opset=20,
+    direct=True,
+)
+def chosen_dequantized_experts(op: Tape, site: Site) -> ir.Value:
+    """The same of the experts that few tokens go to: MatMul with gathered codes, dequantized."""
+    layer = qmoe_inputs.layer(op, site, run_time_codes.dequantized_product)
+    return moe_layer.chosen_experts(op, site, layer, spared=_spared(site, _SPARED_IN_FLOATS))
+
+
+@lowers("com.microsoft::QMoE", emits=(*_DENSE, _MATMUL), opset=20)
 def dense_packed_experts(op: Tape, site: Site) -> ir.Value:
     """[W2_0 W2_1 ...] · (w · act([W1_0; W1_1; ...] · x + b1)) + w · b2, W as MatMulNBits."""
-    site.ignore("accuracy_level")  # leave to round activations, not a part of the function
-    quant = site.attribute("quant_type")
-    site.require(quant == "int", f"quant_type={quant} is no integer format")
-    site.require(site.integer("weights_prepacked") in {-1, 0}, _LAYOUT)
-    act = inputs.activation(site)
-    hidden = site.shape(site.input("input"), "input")[-1]
-    codes = site.stored(site.input("fc1_experts_weights"), "fc1_experts_weights")
-    count, rows = (int(d) for d in codes.shape.numpy()[:2])
-    separate = act.gated and site.optional("fc3_experts_weights") is not None
-    inner = rows // (2 if act.gated and not separate else 1)
-
-    def linear(name: str, rows: int, columns: int, arrangement: Arrangement) -> PackedLinear:
-        return _linear(site, name, (count, rows, columns), arrangement)
-
-    first = [linear("fc1", rows, hidden, Arrangement(inputs.order(site, act)))]
-    if separate:
-        first.append(linear("fc3", inner, hidden, Arrangement(Order.plain)))
-    experts = parts.DenseExperts(
-        count,
-        inner,
-        tuple(first),
-        act,
-        linear("fc2", hidden, inner, inputs.SIDE_BY_SIDE),
-        inputs.second_bias(op, site, hidden, count),
-    )
-    mixing = site.optional("router_weights")
-    normalize = site.integer("normalize_routing_weights") == 1 or mixing is None
-    return inputs.mixture(op, site, experts, normalize=normalize, mixing=mixing)
+    return moe_layer.every_expert(op, site, qmoe_inputs.layer(op, site))
 
 
-def _linear(
-    site: Site, fc: str, sizes: tuple[int, int, int], arrangement: Arrangement
-) -> PackedLinear:
-    count, rows, columns = sizes
-    bits = site.integer(f"{fc}_expert_weight_bits", site.integer("expert_weight_bits"))
-    site.require(bits in {2, 4, 8}, f"{fc} has {bits}-bit codes, which MatMulNBits has not")
-    value = site.input(f"{fc}_experts_weights")
-    codes = site.stored(value, f"{fc}_experts_weights")
-    site.require(codes.dtype == ir.DataType.UINT8, f"{fc}_experts_weights are {codes.dtype}")
-    _require(site, f"{fc}_experts_weights", codes, (count, rows, columns * bits // 8))
-    scales = site.stored(site.input(f"{fc}_scales"), f"{fc}_scales")
-    dtype = site.input("input").dtype
-    site.require(scales.dtype == dtype, f"{fc}_scales are {scales.dtype}, the input is {dtype}")
-    block = site.attribute("block_size") or 0
-    blocks = columns // block if block else 1
-    site.require(not block or blocks * block == columns, f"{columns} is no multiple of {block}")
-    _require(site, f"{fc}_scales", scales, (count, rows, blocks) if block else (count, rows))
-    points = site.optional(f"{fc}_zero_points")
-    packed = None if points is None else site.stored(points, f"{fc}_zero_points")
-    if packed is not None:
-        site.require(packed.dtype == ir.DataType.UINT8, f"{fc}_zero_points are {packed.dtype}")
-        width = -(-(blocks if block else rows) * bits // 8)
-        shape = (count, rows, width) if block else (count, width)
-        _require(site, f"{fc}_zero_points", packed, shape)
-    added = None
-    if arrangement is not inputs.SIDE_BY_SIDE:
-        added = inputs.bias(site, f"{fc}_experts_bias", rows, count)
-    found = PackedLinear(value, codes, scales, packed, bits, arrangement, added)
-    site.require(found.block >= 16, f"{fc} has blocks of {found.block}; MatMulNBits wants 16")
-    return found
-
-
-def _require(site: Site, name: str, tensor: ir.TensorProtocol, wanted: tuple[int, ...]) -> None:
-    inputs.require_shape(site, name, tuple(int(d) for d in tensor.shape.numpy()), wanted)
+def _spared(site: Site, by_bits: Mapping[int, int]) -> int:
+    return max(by_bits[qmoe_inputs.bits_of(site, fc)] for fc in ("fc1", "fc2"))

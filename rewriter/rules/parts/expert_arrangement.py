@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from rewriter.rules.parts.shorthand import reshaped
 from rewriter.tape import Tape
 
 Array = npt.NDArray[Any]
@@ -48,6 +49,13 @@ class Arrangement:
         """Of the result for (count, rows, columns)."""
         return (rows * count, columns) if self.order else (rows, columns * count)
 
+    def grid(self, count: int, rows: int) -> tuple[int, int, int]:
+        """The rows of the result, or their pieces, as (outer, count, inner), to pick experts of."""
+        if self.order is None:
+            return rows, count, 1
+        parts = len(self.order(np.zeros((1, rows), np.int8)))
+        return parts, count, rows // parts
+
     def __call__(self, array: Array) -> Array:
         """The experts of an array (E, rows, columns) as one matrix."""
         count, rows, columns = array.shape
@@ -58,9 +66,18 @@ class Arrangement:
         return stacked
 
 
-def biased(op: Tape, y: ir.Value, bias: Array | None, arrangement: Arrangement) -> ir.Value:
-    """Y + the bias (E, N) of stacked rows; zeros add nothing."""
+def biased(
+    op: Tape,
+    y: ir.Value,
+    bias: Array | None,
+    arrangement: Arrangement,
+    experts: ir.Value | None = None,
+) -> ir.Value:
+    """Y + the bias (E, N) of stacked rows, of all experts or of chosen ones; zeros add nothing."""
     if bias is None or not bias.any():
         return y
     rows = arrangement(bias[:, :, None])
-    return op.Add(y, op.const(rows.reshape(-1), y.dtype, name="bias"))
+    if experts is None:
+        return op.Add(y, op.const(rows.reshape(-1), y.dtype, name="bias"))
+    by_expert = op.const(rows.reshape(arrangement.grid(*bias.shape)), y.dtype, name="bias")
+    return op.Add(y, reshaped(op, op.Gather(by_expert, experts, axis=1), (-1,), "row"))

@@ -2,9 +2,10 @@
 
     y_t = Σ_e w_te · (W2_e · act(W1_e · x_t + b1_e) + b2_e),   w_te = 0 where e is not selected
 
-An NPU has no product whose weight is looked up at run time, so nothing is saved by skipping an
-expert. Two or three products do for all of them: the rows of every W1 lie below each other, and
-Σ_e w_e · W2_e · a_e = [W2_0 W2_1 ...] · [w_0·a_0; w_1·a_1; ...].
+An NPU multiplies by weights that are stored, so nothing is saved there by skipping an expert. Two
+or three products do for all of them: the rows of every W1 lie below each other, and
+Σ_e w_e · W2_e · a_e = [W2_0 W2_1 ...] · [w_0·a_0; w_1·a_1; ...]. The same holds of the experts that
+are chosen, where their weights are gathered at run time (:func:`moe_layer.chosen_experts`).
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from rewriter.tape import Tape
 
 EMITS = (
     *("Add", "Clip", "Gelu", "MatMul", "Min", "Mul", "Relu", "Reshape", "Sigmoid"),
-    *("Split", "Unsqueeze"),
+    *("Shape", "Split", "Unsqueeze"),
 )
-"""Everything that is built here, MatMul for the biases of W2; all of it is there at opset 20."""
+"""All that is built, around it too (MatMul for the biases of W2), and there at opset 20."""
 
 
 class Linear(Protocol):

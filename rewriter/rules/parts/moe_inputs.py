@@ -1,4 +1,4 @@
-"""What MoE and QMoE have in common, read off a node: activation, layout of W1, routing, shapes.
+"""What MoE and QMoE have in common, read off a node: activation, layout of W1, biases, shapes.
 
 The schema's texts (ORT 1.32 contrib docs) define more than ORT's CPU kernels run: fusion 0 and 2
 of swiglu, geglu and relu2 are CUDA's, and follow from the formulas written there.
@@ -6,18 +6,15 @@ of swiglu, geglu and relu2 are CUDA's, and follow from the formulas written ther
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 import onnx_ir as ir
 
+from rewriter.facts import dims_of
 from rewriter.rules.parts.expert_activation import GATED, PLAIN, Activation
 from rewriter.rules.parts.expert_arrangement import Arrangement, Order
-from rewriter.rules.parts.experts import DenseExperts
-from rewriter.rules.parts.routing import routing
-from rewriter.rules.parts.shorthand import in_shape
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -77,20 +74,10 @@ def require_shape(site: Site, name: str, shape: tuple[int, ...], wanted: tuple[i
     site.require(shape == wanted, f"{name} has shape {shape}, the others make it {wanted}")
 
 
-def mixture(
-    op: Tape, site: Site, experts: DenseExperts, *, normalize: bool, mixing: ir.Value | None = None
-) -> ir.Value:
-    """The experts on the node's input of rank 2 or 3, routed by its logits."""
-    x, logits, k = site.input("input"), site.input("router_probs"), site.integer("k")
-    sparse = site.integer("use_sparse_mixer")
-    site.require(sparse == 0, "use_sparse_mixer=1 routes differently on CPU and CUDA")
-    dims = site.shape(x, "input")
-    site.require(len(dims) in {2, 3}, f"input has rank {len(dims)}")
-    tokens, hidden = math.prod(dims[:-1]), dims[-1]
-    require_shape(site, "router_probs", site.shape(logits, "router_probs"), (tokens, experts.count))
-    site.require(0 < k <= experts.count, f"k={k} of {experts.count} experts")
-    rows = (1, tokens, hidden)
-    flat = in_shape(op, x, rows)
-    weights = routing(op, logits, k, normalize=normalize, mixing=mixing)
-    y = experts(op, flat, weights)
-    return in_shape(op, y, dims)
+def hidden_size(site: Site) -> int:
+    """The last dim of the input, which has to be fixed."""
+    x = site.input("input")
+    size = (dims_of(x) or (None,))[-1]
+    if size is None:
+        site.refuse(f"the last dim of input is not fixed: {x.shape}")
+    return size

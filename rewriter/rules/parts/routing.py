@@ -11,14 +11,17 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.rules.parts.shorthand import axes, number
+from rewriter.facts import static_dims
+from rewriter.rules.parts.shorthand import axes, number, reshaped
 from rewriter.tape import Tape
 
 EMITS = (
     *("And", "Cast", "Div", "Equal", "Greater", "Less", "Or", "ReduceSum", "Softmax"),
     *("Unsqueeze", "Where"),
 )
-"""Everything that is built here."""
+"""Everything that :func:`routing` builds."""
+SLOTS = ("Mul", "Reshape", "Squeeze")
+"""What :func:`slots` builds beside."""
 
 
 def routing(
@@ -57,15 +60,47 @@ def routing(
     return op.Unsqueeze(weights, axes(op, 0))
 
 
+def slots(op: Tape, logits: ir.Value, k: int, weights: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The first k experts of every token, one token after the other.
+
+    Args:
+        op: the tape.
+        logits: (T, E), of a fixed T.
+        k: experts of a token.
+        weights: (1, T, E).
+
+    Returns:
+        Experts (T·k,) as int64, and the weight of each for every token (1, T, T·k), 0 where it
+        is another token's.
+    """
+    tokens, experts = static_dims(logits)
+    turns = op.const(np.arange(k).reshape(k, 1), logits.dtype, name="turns")
+    found = op.Equal(op.Unsqueeze(_places(op, logits), axes(op, 1)), turns)
+    numbers = op.const(np.arange(experts, dtype=np.int64), name="numbers")
+    none = op.const(np.int64(0), name="none")
+    chosen = op.ReduceSum(op.Where(found, numbers, none), axes(op, -1), keepdims=0)
+    own = op.Where(found, op.Unsqueeze(op.Squeeze(weights, axes(op, 0)), axes(op, 1)),
+                   number(op, logits, 0))  # fmt: skip
+    shares = reshaped(op, op.ReduceSum(own, axes(op, -1), keepdims=0), (1, 1, tokens * k), "row")
+    if tokens > 1:
+        ones = np.repeat(np.eye(tokens), k, axis=1)[None]
+        shares = op.Mul(shares, op.const(ones, logits.dtype, name="own"))
+    return reshaped(op, chosen, (tokens * k,), "list"), shares
+
+
 def selected(op: Tape, logits: ir.Value, k: int) -> ir.Value:
     """Which of the experts (T, E) are among the first k, as bool."""
+    return op.Less(_places(op, logits), number(op, logits, k))
+
+
+def _places(op: Tape, logits: ir.Value) -> ir.Value:
+    """How many experts (T, E) come before each."""
     experts = _experts(logits)
     own = op.Unsqueeze(logits, axes(op, -1))
     other = op.Unsqueeze(logits, axes(op, -2))
     later = op.const(np.triu(np.ones((1, experts, experts), np.bool_), 1), name="later")
     before = op.Or(op.Greater(other, own), op.And(op.Equal(other, own), later))
-    place = op.ReduceSum(op.Cast(before, to=logits.dtype), axes(op, -1), keepdims=0)
-    return op.Less(place, number(op, logits, k))
+    return op.ReduceSum(op.Cast(before, to=logits.dtype), axes(op, -1), keepdims=0)
 
 
 def _experts(logits: ir.Value) -> int:

@@ -11,53 +11,30 @@ import numpy.typing as npt
 import onnx_ir as ir
 import pytest
 
-from capabilities import target
 from frontends import open_source, read
 from frontends.safetensors.families import FAMILIES
-from rewriter.cli import main
-from rewriter.lowering import plan
-from rewriter.passes.fix_dims import fix_dims
+from tests.frontends.goldens import (
+    LONG,
+    SHORT,
+    require_logits,
+    require_long_logits,
+    require_nothing_stuck,
+    require_other_logits,
+    require_whole_on_htp,
+)
 from tests.frontends.safetensors.altered import CASES, FIXTURES, altered, config_of, fixture
-from tests.steps import Steps
 
-GOLDEN = 2e-4
-"""Of the logits' standard deviation."""
-TARGETS = ("qnn@2.7.0", "qnn@2.4.0", "openvino@2025.0.0", "openvino@2026.4.1")
-LONG = "phi3-long"
-"""Rotates texts of up to 24 tokens and longer ones differently, by the length that is served."""
 UNTESTED = {"Gemma4UnifiedForCausalLM"}
 """The same text model as in ``Gemma4UnifiedForConditionalGeneration``, under other names."""
 Array = npt.NDArray[Any]
 
 
-def _golden(case: str, prefix: str = "") -> tuple[Array, Array]:
-    """Ids (1, S), and logits (S, V)."""
-    stored = np.load(FIXTURES / case / "golden.npz")
-    ids, logits = stored[f"{prefix}input_ids"], stored[f"{prefix}logits"]
-    assert np.isfinite(logits).all()
-    assert logits.std() > 0.5
-    return ids, logits
-
-
-def _error(logits: Array, golden: Array) -> float:
-    assert logits.shape[1:] == golden.shape
-    return float(np.abs(logits[0] - golden).max() / golden.std())
-
-
 def _plainly(folder: Path, out: Path, case: str) -> Path:
     """The portable graph of a checkpoint, as is."""
     out.mkdir()
-    model = open_source(folder).read(24 if case == LONG else None)
+    model = open_source(folder).read(SHORT if case == LONG else None)
     ir.save(model, out / "model.onnx", external_data="model.onnx.data")
     return out / "model.onnx"
-
-
-def _stepwise(prompt: Steps, token: Steps, ids: Array, first: int) -> Array:
-    found = [prompt(ids[:, :first])]
-    if token is not prompt:
-        token.take(prompt)
-    found += [token(ids[:, i : i + 1]) for i in range(first, ids.shape[1])]
-    return np.concatenate(found, axis=1)
 
 
 def test_what_there_is() -> None:
@@ -69,20 +46,11 @@ def test_what_there_is() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_logits(case: str, tmp_path: Path) -> None:
-    """Whole, and as 8 tokens and then single ones."""
-    ids, golden = _golden(case)
-    model = _plainly(fixture(case), tmp_path / "out", case)
-    assert _error(Steps(model)(ids), golden) < GOLDEN
-    steps = Steps(model)
-    assert _error(_stepwise(steps, steps, ids, 8), golden) < GOLDEN
+    require_logits(_plainly(fixture(case), tmp_path / "out", case), FIXTURES / case)
 
 
 def test_a_long_text_rotates_otherwise(tmp_path: Path) -> None:
-    ids, golden = _golden(LONG, "long_")
-    model = _plainly(fixture(LONG), tmp_path / "out", "any")
-    assert _error(Steps(model)(ids), golden) < GOLDEN
-    short = _golden(LONG)[0]
-    assert _error(Steps(model)(short), _golden(LONG)[1]) > 100 * GOLDEN
+    require_long_logits(_plainly(fixture(LONG), tmp_path / "out", "any"), FIXTURES / LONG)
 
 
 def test_caches_have_the_sizes_of_each_layer() -> None:
@@ -99,29 +67,12 @@ def test_caches_have_the_sizes_of_each_layer() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_is_stuck_or_unknown(case: str) -> None:
-    model = read(fixture(case))
-    fix_dims(model, {"batch": 1, "seq": 1, "past": 32, "total": 32})
-    for name in TARGETS:
-        report = plan(model, target(name))
-        assert not report.stuck, (name, [str(node) for node in report.stuck])
-        assert not report.unknown, (name, [str(node) for node in report.unknown])
+    require_nothing_stuck(fixture(case))
 
 
 @pytest.mark.parametrize("case", ["gemma4-e2b", "gemma4-moe", "gpt-oss-mxfp4"])
 def test_whole_on_the_device(case: str, tmp_path: Path) -> None:
-    """Both graphs of a fixed cache: placed whole, equal on the device, and the golden logits."""
-    ids, golden = _golden(case)
-    out, report = tmp_path / "out", tmp_path / "report.json"
-    sizes = ["--static", "both", "--seq", "4", "--max-seq-len", "32"]
-    words = [str(fixture(case)), "-o", str(out), "--ep", "qnn@2.7.0", "--report", str(report)]
-    assert main([*words, *sizes]) == 0
-    graphs = json.loads(report.read_text(encoding="utf-8"))["graphs"]
-    assert [graph["phase"] for graph in graphs] == ["prefill", "decode"]
-    for graph in graphs:
-        assert graph["stuck"] == graph["unknown"] == []
-        assert graph["placement"]["on_cpu"] == 0
-    prompt, token = Steps(out / "prefill.onnx"), Steps(out / "decode.onnx")
-    assert _error(_stepwise(prompt, token, ids, 4), golden) < GOLDEN
+    require_whole_on_htp(fixture(case), FIXTURES / case, tmp_path)
 
 
 FULL = "rope_parameters.full_attention"
@@ -221,6 +172,4 @@ def test_the_golden_notices_a_tensor_of_zeros(case: str, end: str, tmp_path: Pat
 
 def _require_another(folder: Path, case: str) -> None:
     """The logits of a checkpoint are far from the golden of a case."""
-    ids, golden = _golden(case)
-    model = _plainly(folder, folder.parent / "out", case)
-    assert _error(Steps(model)(ids), golden) > 10 * GOLDEN
+    require_other_logits(_plainly(folder, folder.parent / "out", case), FIXTURES / case)

@@ -65,7 +65,9 @@ def test_all_shards_are_missing(tmp_path: Path) -> None:
 def test_the_index_is_missing(tmp_path: Path) -> None:
     folder = _copy("mixtral", tmp_path / "m")
     (folder / "model.safetensors.index.json").unlink()
-    assert "a model in several files needs model.safetensors.index.json" in _fault(folder)
+    message = _fault(folder)
+    assert "a model in several files needs model.safetensors.index.json" in message
+    assert message.endswith("; download it whole, or leave the one file there that is the model")
 
 
 @pytest.mark.parametrize(
@@ -342,6 +344,16 @@ def test_experts_of_several_types(tmp_path: Path) -> None:
     assert "are of several shapes or forms" in message
 
 
+@pytest.mark.parametrize("ends", ["a", [1, "a"], 2.5, True])
+def test_a_special_token_that_is_no_number(
+    ends: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = altered("qwen3", tmp_path / "m", keys={"eos_token_id": ends})
+    assert main([str(folder), "--ep", "ort-cpu", "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert f"config.json: the key 'eos_token_id' is {ends!r}, neither the number of a token" in said
+
+
 # What it is quantized with.
 
 
@@ -350,6 +362,14 @@ def test_an_unknown_method(method: str, tmp_path: Path) -> None:
     keys = {"quantization_config": {"quant_method": method}}
     message = _fault(altered("qwen3", tmp_path / "m", keys=keys))
     assert f"are quantized by '{method}', which cannot be read; known: " in message
+
+
+@pytest.mark.parametrize("method", ["awq", "gptq", "mxfp4"])
+def test_a_method_without_a_tensor_of_it(method: str, tmp_path: Path) -> None:
+    more = {} if method == "mxfp4" else {"bits": 4}
+    keys = {"quantization_config": {"quant_method": method, **more}}
+    message = _fault(altered("qwen3", tmp_path / "m", keys=keys))
+    assert f"quantized by '{method}', and no tensor of the files is; remove" in message
 
 
 def test_a_method_without_a_name(tmp_path: Path) -> None:

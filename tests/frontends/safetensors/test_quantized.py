@@ -1,7 +1,8 @@
 """GPTQ and AWQ against an independent packer: the same floats, bit for bit.
 
-Whole models are held against the same checkpoint with the dequantized weights as floats, which the
-frontend reads by the path that the golden logits of ``test_architectures.py`` prove.
+Whole models are held against the same checkpoint with the dequantized weights as floats: computed
+by a reference of our own in float64, which shares nothing with the frontend, and read by the path
+that the golden logits of ``test_architectures.py`` prove.
 """
 
 from __future__ import annotations
@@ -13,17 +14,25 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 import pytest
+from safetensors.numpy import load_file
 
 from frontends import open_source, read
 from frontends.decoder.requantize import requantized
 from frontends.decoder.weights import Float, Quantized, Weight
 from frontends.safetensors.config import family_of
-from frontends.safetensors.folder import Checkpoint
+from frontends.safetensors.folder import CONFIG, Checkpoint, json_of
 from frontends.safetensors.names import Names
 from frontends.safetensors.quantized import packed_weights
 from frontends.safetensors.weights import CheckpointWeights
 from rewriter.errors import BadInput
-from tests.frontends.safetensors.altered import Array, config_of, tensors_of, written
+from tests.frontends.safetensors import reference
+from tests.frontends.safetensors.altered import (
+    FIXTURES,
+    Array,
+    config_of,
+    tensors_of,
+    written,
+)
 from tests.frontends.safetensors.packers import Matrix, awq, gptq
 from tests.steps import Steps
 
@@ -82,20 +91,34 @@ def replaced(
     return written(out / "packed", with_keys, packed), written(out / "floats", config, floats)
 
 
+TOKENS = np.arange(3, 57, 6)
+
+
 def logits_of(folder: Path, out: Path) -> Array:
     """Of 9 tokens, on ONNX Runtime's CPU without optimization."""
     out.mkdir()
     ir.save(open_source(folder).read(None), out / "model.onnx", external_data="model.onnx.data")
-    found = Steps(out / "model.onnx")(np.arange(3, 57, 6)[None])
+    found = Steps(out / "model.onnx")(TOKENS[None])
     assert np.isfinite(found).all()
     assert found.std() > 0.1
     return found
 
 
 def require_close(packed: Path, floats: Path, out: Path) -> None:
-    """Stop where two checkpoints have other logits."""
+    """Stop where a checkpoint has other logits than its values as floats."""
     found, wanted = logits_of(packed, out / "a"), logits_of(floats, out / "b")
     assert np.abs(found - wanted).max() < CLOSE * wanted.std()
+    exact = reference.logits(
+        json_of(floats / CONFIG), load_file(floats / "model.safetensors"), TOKENS
+    )
+    assert np.abs(found[0] - exact).max() < CLOSE * exact.std()
+
+
+@pytest.mark.parametrize("case", ["llama3", "mixtral"])
+def test_the_reference_has_the_logits_of_transformers(case: str) -> None:
+    golden = np.load(FIXTURES / case / "golden.npz")
+    found = reference.logits(config_of(case), tensors_of(case), golden["input_ids"][0])
+    assert np.abs(found - golden["logits"]).max() < 1e-5 * golden["logits"].std()
 
 
 def _modules(case: str, layer: int = 0) -> dict[str, tuple[int, int]]:

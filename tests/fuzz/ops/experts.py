@@ -32,8 +32,8 @@ def experts(d: Draw, op: str) -> Case:
     hidden, inner = step * d.integer(1, 3), step * d.integer(1, 2)
     if not quantized:
         hidden, inner = hidden + 2, inner + 1
-    count = d.integer(1, 4)
-    k = d.integer(1, count)
+    count = d.pick(24, 96) if d.rarely() else d.integer(1, 4)  # of many, few are gathered
+    k = d.integer(1, min(count, 4))
     shape = (*d.pick((d.integer(1, 5),), (1, d.integer(1, 4)), (2, 3)), hidden)
     tokens = int(np.prod(shape[:-1]))
     activation = d.pick(*_KINDS)

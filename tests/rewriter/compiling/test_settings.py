@@ -88,6 +88,7 @@ def test_a_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("openvino", "holds no compiler for the NPU"),
         ("openvino-ep", "compiles where the model is loaded"),
         ("ort-cpu", "runs the graph as it is"),
+        ("ort-cuda", "run the graph as it is"),
         ("onnx-standard", "is no runtime"),
         ("acme", "acme has no compiler that runs offline"),
     ],

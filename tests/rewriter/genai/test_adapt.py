@@ -61,6 +61,9 @@ def test_what_a_user_stated_is_kept(tmp_path: Path) -> None:
     assert decoder["session_options"]["provider_options"] == []
     assert search["past_present_share_buffer"] is False
     check(config, tmp_path)
+    made = _plain(tmp_path, stated, ep="ort-cuda")
+    session = made["model"]["decoder"]["session_options"]
+    assert session["provider_options"] == [{"cuda": {"enable_cuda_graph": "0"}}]
 
 
 @pytest.mark.parametrize("shared", [True, False])

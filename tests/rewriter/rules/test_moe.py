@@ -102,7 +102,7 @@ def test_half_precision() -> None:
         (Toy(activation="geglu", fusion=0), "fc3 beside activation_type=geglu is not defined"),
         (replace(SWIGLU, fusion=3), "swiglu_fusion=3 is not known"),
         (Toy(k=5), "k=5 of 4 experts"),
-        (Toy(shape=(1, "seq", 64)), "input has a dim that is not fixed"),  # type: ignore[arg-type]
+        (Toy(shape=(1, 5, "size")), "the last dim of input is not fixed"),  # type: ignore[arg-type]
     ],
 )
 def test_refuses(toy: Toy, reason: str) -> None:
@@ -111,6 +111,30 @@ def test_refuses(toy: Toy, reason: str) -> None:
     mixture.graph.inputs[0].shape = ir.Shape(toy.shape)
     with pytest.raises(Stuck, match=reason):
         lower(mixture, STANDARD)
+
+
+@pytest.mark.parametrize("ep", ["ort-cpu", "onnx-standard", "openvino"])
+@pytest.mark.parametrize(
+    ("toy", "dims"),
+    [
+        (Toy(activation="geglu", fusion=1, shape=(1, 5, 64), biased=True), (1, "seq", 64)),
+        (Toy(activation="geglu", fusion=1, shape=(2, 3, 64)), ("batch", 3, 64)),
+        (Toy(activation="geglu", fusion=1, shape=(2, 3, 64)), ("batch", "seq", 64)),
+        (Toy(activation="relu2", shape=(7, 64), biased=True), ("tokens", 64)),
+        (replace(SWIGLU, fusion=2, bits=4, block=32, shape=(2, 3, 64)), ("batch", "seq", 64)),
+        (replace(SWIGLU, fusion=0, bits=8, points=True, shape=(1, 4, 64)), (1, "seq", 64)),
+    ],
+    ids=str,
+)
+def test_any_number_of_tokens(toy: Toy, dims: tuple[int | str, ...], ep: str) -> None:
+    mixture, given = model(toy), feeds(toy)
+    expected = formula(toy, mixture, given)
+    x, logits, *_ = mixture.graph.inputs
+    x.shape, logits.shape = ir.Shape(dims), ir.Shape(["tokens", toy.experts])
+    mixture.graph.outputs[0].shape = ir.Shape(dims)
+    lower(mixture, target(ep))
+    assert mixture.graph.outputs[0].shape == ir.Shape(dims)
+    assert ort.worst(expected, ort.run(mixture, given)["y"]) < 2e-6
 
 
 def test_refuses_weights_that_are_not_stored() -> None:
