@@ -49,13 +49,18 @@ class Facts:
         standard: the op is in the ONNX standard at this opset.
         newer: the op, or what this node uses of it, came after the highest opset of ai.onnx that
             the target takes.
-        traits: what is known of the nodes around it, by name: ``of positions`` for a Cos or Sin
-            of integers times constants; ``root last`` for the Mul x · Reciprocal(root of the mean
-            square of x) of a written-out RMS norm; ``minimum beside`` for a MatMulNBits with
-            zero points of 0 that a product of sums of A with a constant is added to; ``zero points
-            padded`` for packed ones of more than a byte per row, the last of which is not full.
+        traits: what is known of the nodes around it, by name: ``negative scales`` for a stored
+            weight's DequantizeLinear, blocked ones aside, where one is below 0; ``of positions``
+            for a Cos or Sin of integers times constants; ``root last`` for the Mul x ·
+            Reciprocal(root of the mean square of x) of a written-out RMS norm; ``minimum beside``
+            for a MatMulNBits with zero points of 0 that a product of sums of A with a constant is
+            added to; ``zero points padded`` for packed ones of more than a byte per row, the last
+            of which is not full; ``may hide a row`` for an Attention with a mask that is not known
+            to show a key to every query.
         activations: for a weight's DequantizeLinear, the type the consumers' other operand is
-            quantized to (``uint16``, ``uint8``, ...), or ``float``; empty elsewhere.
+            quantized to (``uint16``, ``uint8``, ...), or ``float``. For any other node between
+            DequantizeLinear and QuantizeLinear, the type that its activations are quantized to.
+            Empty elsewhere.
         options: provider options the target is used with.
     """
 

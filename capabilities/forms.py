@@ -234,11 +234,11 @@ def _uniform(facts: Facts, match: re.Match[str]) -> bool:
 
 @term(r"activations (?P<dtypes>\w+(?:/\w+)*)")
 def _activations(facts: Facts, match: re.Match[str]) -> bool:
-    """What a weight's consumers multiply it with."""
+    """What a weight's consumers multiply it with, or what a unit's activations are quantized to."""
     return facts.activations in match["dtypes"].split("/")
 
 
-@term(r"of positions|root last|minimum beside|zero points padded")
+@term(r"negative scales|of positions|root last|minimum beside|zero points padded|may hide a row")
 def _trait(facts: Facts, match: re.Match[str]) -> bool:
     """What the nodes around it make of a node (:attr:`Facts.traits`)."""
     return match[0] in facts.traits

@@ -20,6 +20,7 @@ from rewriter.passes.fix_dims import Dims, fix_dims
 from rewriter.passes.hidden_rows import HiddenRows
 from rewriter.passes.length_branches import require_one_branch
 from rewriter.passes.several_sequences import count_tokens
+from rewriter.passes.state_columns import require_no_padded_state
 from rewriter.passes.stored import stored
 from rewriter.phases import Phase
 
@@ -28,10 +29,12 @@ def fix_phase(model: ir.Model, phase: Phase) -> Dims:
     """Make a model, in place, what a phase asks for: caches, dims, and the note on its layout.
 
     Raises:
-        BadInput: as :func:`~rewriter.passes.fix_dims.fix_dims`.
+        BadInput: as :func:`~rewriter.passes.fix_dims.fix_dims`, or a fixed size is not right for
+            every text.
     """
     if phase.alignment is not None:
         require_one_branch(model, phase)
+        require_no_padded_state(model, phase)
     growing = caches(model) if phase.alignment == "right" else []
     bare = lacks_mask(model, growing)
     masks = [] if bare else list(HiddenRows(model, growing).masks())

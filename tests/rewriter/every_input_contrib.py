@@ -84,6 +84,17 @@ CONTRIB: dict[str, tuple[Case, Changes]] = {
             "scale": {"scale": 0.9}, "unidirectional": {"unidirectional": 1},
         },
     ),
+    f"{MS}CausalConvWithState": (
+        node(f"{MS}CausalConvWithState", {"input": f(2, 4, 5), "weight": f(4, 1, 3, const=True)}, (F32, F32)),
+        {
+            "bias": {"bias": f(4)}, "past_state": {"past_state": f(2, 4, 2)}, "activation": {"activation": "silu"},
+            "dilation": {"dilation": 2}, "channels_last": {"channels_last": 1, "input": f(2, 5, 4)},
+            "ndim": {"ndim": 2, "input": f(2, 4, 5, 5), "weight": f(4, 1, 3, 3, const=True)},
+            "input_channel_offset": {"input_channel_offset": 1}, "input_channels": {"input_channels": 4},
+            "state_channels_last": {"state_channels_last": 1}, "state_length": {"state_length": 3},
+            "state_update_capacity": {"state_update_capacity": 2}, "state_window": {"state_window": 2},
+        },
+    ),
     f"{MS}DecoderMaskedMultiHeadAttention": (
         Case(f"{MS}DecoderMaskedMultiHeadAttention", _ONE, (F32, F32, F32), {**_HEADS, "past_present_share_buffer": 1}),
         {

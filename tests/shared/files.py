@@ -17,9 +17,8 @@ from tests.shared import SHARED
 ONNX = SHARED / "onnx"
 MODELS = SHARED / "models"
 GGUF_FILES = sorted(str(p.relative_to(MODELS)) for p in MODELS.glob("*/*.gguf"))
-HALF = 2e-3
-"""Bound of the file in float16, in standard deviations: two right programs round in other places,
-measured 1.2e-3 to 1.5e-3. The bound of the others, 1e-5, cannot hold in that type."""
+HALF = "torch/llama_fp16"
+"""The file in float16; see :mod:`tests.shared.halves`."""
 DECODE = {"batch": 1, "seq": 1, "past": 8}
 BUFFER = {"batch": 1, "seq": 1, "past": 16, "total": 16}
 PREFILL = {"batch": 1, "seq": 8, "past": 0}

@@ -28,6 +28,14 @@ DRIVERS = {
 }
 """The same for what runs folders that were written."""
 
+EXPORTERS = {
+    "exporters@2026": [
+        *("torch==2.13.0", "transformers==5.13.1", "onnxscript==0.7.2", "onnx==1.23.2"),
+        *("onnxruntime-genai==0.18.0", "onnxruntime==1.32.0"),
+    ],
+}
+"""The same for what writes ONNX files."""
+
 
 @cache
 def python_of(environments: Path, ep: str) -> Path:
@@ -35,12 +43,19 @@ def python_of(environments: Path, ep: str) -> Path:
 
     Args:
         environments: the folder that holds them.
-        ep: a key of :data:`PACKAGES` or :data:`DRIVERS`.
+        ep: a key of :data:`PACKAGES`, :data:`DRIVERS` or :data:`EXPORTERS`.
     """
     folder = environments / ep.replace("@", "-")
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not python.exists():
         venv.create(folder, with_pip=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", *(PACKAGES | DRIVERS)[ep]]
+        install = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            *(PACKAGES | DRIVERS | EXPORTERS)[ep],
+        ]
         subprocess.run(install, check=True)
     return python

@@ -15,6 +15,7 @@ import pytest
 from rewriter.cli import main
 from tests.shared import needs_shared
 from tests.shared.files import CASES, GGUF_FILES, HALF, MODELS, ONNX, PHASES
+from tests.shared.halves import openvino_stores_exact
 from tests.sweeps.environments import PACKAGES, python_of
 
 pytestmark = [needs_shared, pytest.mark.slow]
@@ -43,9 +44,14 @@ def _errors(graphs: list[dict[str, Any]]) -> list[float]:
 @pytest.mark.parametrize(("file", "phase"), CASES)
 def test_runs_whole(file: str, phase: str, ep: str, environments: Path, tmp_path: Path) -> None:
     dims = [f"--dim={name}={value}" for name, value in PHASES[file][phase].items()]
-    found = _errors(_graphs([str(ONNX / file / "model.onnx"), *dims], ep, environments, tmp_path))
+    source = ONNX / file / "model.onnx"
+    found = _errors(_graphs([str(source), *dims], ep, environments, tmp_path))
     assert bool(found) == ep.startswith("openvino")
-    assert all(error < (HALF if "fp16" in file else 1e-5) for error in found), found
+    if found and file == HALF:
+        python = python_of(environments, ep)
+        assert openvino_stores_exact(source, tmp_path / "o" / "model.onnx", python)
+    else:
+        assert all(error < 1e-5 for error in found), found
 
 
 @pytest.mark.parametrize("ep", list(PACKAGES))

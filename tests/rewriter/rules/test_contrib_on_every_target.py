@@ -18,6 +18,7 @@ from rewriter.facts import facts_of
 from rewriter.lowering import lower
 from tests.contrib import attention_ms as attention
 from tests.contrib import bias_add as halves
+from tests.contrib import causal_conv_with_state as convolved
 from tests.contrib import decoder_masked_multi_head_attention as masked
 from tests.contrib import embed_layer_normalization as embed
 from tests.contrib import fused_matmul as fused
@@ -87,6 +88,7 @@ MODELS |= {f"embed {case.name}": partial(embed.node, case) for case in embed.CAS
 MODELS |= {f"packed {case.name}": partial(packed.node, case) for case in packed.CASES}
 MODELS |= {f"SkipSimplified bias {bias}": partial(simplified, bias=bias) for bias in (False, True)}
 MODELS |= {f"{op}": partial(halves.node, op) for op in halves.OPS}
+MODELS |= {f"CausalConv of {tokens}": partial(convolved.node, tokens) for tokens in (1, 4)}
 for a, b, y, more in fused.PLAIN + fused.BATCHES:
     MODELS[f"FusedMatMul {a} {b} {more}"] = partial(fused.node, a, b, y, **more)
 for outputs in skip.OUTPUTS:
