@@ -82,8 +82,8 @@ def facts_of(node: ir.Node, imports: Mapping[str, int], target: Target | None = 
         inputs=inputs,
         outputs=outputs,
         standard=schema.standard,
-        activations=_activations(node) if op == "DequantizeLinear" else "",
-        traits=frozenset(name for name, holds in _TRAITS.get(op, ()) if holds(node)),
+        activations=_activations(node, op),
+        traits=frozenset(name for name, holds in _TRAITS.get(op, ()) if holds(node, imports)),
         options=target.options if target else {},
     )
     if target is None or target.opset is None or not schema.standard:
@@ -153,13 +153,33 @@ def position_source(node: ir.Node) -> ir.Value | None:
     return found.pop() if found is not None and len(found) == 1 else None
 
 
-def _root_last(node: ir.Node) -> bool:
+def _may_hide_a_row(node: ir.Node, imports: Mapping[str, int]) -> bool:
+    """A mask that is not known to show a key to every query."""
+    from rewriter.shown_rows import may_hide_a_row  # which asks this module what is constant
+
+    return may_hide_a_row(node, imports)
+
+
+def _of_positions(node: ir.Node, _imports: Mapping[str, int]) -> bool:
+    """Angles: integers times constants."""
+    return position_source(node) is not None
+
+
+def _negative_scales(node: ir.Node, _imports: Mapping[str, int]) -> bool:
+    """A stored weight with a scale below 0, of all of it or of a channel."""
+    scale, block = constant(node.inputs[1]), node.attributes.get("block_size")
+    if scale is None or constant(node.inputs[0]) is None or (block is not None and block.value):
+        return False
+    return bool((scale.numpy() < 0).any())
+
+
+def _root_last(node: ir.Node, _imports: Mapping[str, int]) -> bool:
     """Mul(x, Reciprocal(Sqrt(ReduceMean(Pow(x, 2)) + epsilon))), as torch.onnx writes a norm."""
     above = _above(node.inputs[1], "Reciprocal", "Sqrt", "Add", "ReduceMean", "Pow")
     return above is not None and above is node.inputs[0]
 
 
-def _minimum_beside(node: ir.Node) -> bool:
+def _minimum_beside(node: ir.Node, _imports: Mapping[str, int]) -> bool:
     """MatMulNBits(A, q, s, zeros) - MatMul(ReduceSum(Reshape(A)), minimums)."""
     points = constant(node.inputs[3]) if len(node.inputs) > 3 else None
     beside = any(
@@ -171,7 +191,7 @@ def _minimum_beside(node: ir.Node) -> bool:
     return beside and points is not None and not points.numpy().any()
 
 
-def _zero_points_padded(node: ir.Node) -> bool:
+def _zero_points_padded(node: ir.Node, _imports: Mapping[str, int]) -> bool:
     """Packed zero points of a row that take more than a byte and do not fill the last one."""
     points = node.inputs[3] if len(node.inputs) > 3 else None
     sizes = {
@@ -194,9 +214,12 @@ def _above(value: ir.Value | None, *ops: str) -> ir.Value | None:
     return value
 
 
-_TRAITS: dict[str, tuple[tuple[str, Callable[[ir.Node], bool]], ...]] = {
-    "Cos": (("of positions", lambda node: position_source(node) is not None),),
-    "Sin": (("of positions", lambda node: position_source(node) is not None),),
+_Trait = Callable[[ir.Node, Mapping[str, int]], bool]
+_TRAITS: dict[str, tuple[tuple[str, _Trait], ...]] = {
+    "DequantizeLinear": (("negative scales", _negative_scales),),
+    "Attention": (("may hide a row", _may_hide_a_row),),
+    "Cos": (("of positions", _of_positions),),
+    "Sin": (("of positions", _of_positions),),
     "Mul": (("root last", _root_last),),
     "com.microsoft::MatMulNBits": (
         ("minimum beside", _minimum_beside),
@@ -228,7 +251,34 @@ def _integer(value: ir.Value) -> bool:
     return value.dtype is not None and value.dtype.is_integer()
 
 
-def _activations(node: ir.Node) -> str:
+def _activations(node: ir.Node, op: str) -> str:
+    """The type that a unit's activations are quantized to, as :class:`Facts` has it."""
+    if op == "QuantizeLinear":
+        return ""
+    return _of_weight(node) if op == "DequantizeLinear" else _of_unit(node)
+
+
+def _of_unit(node: ir.Node) -> str:
+    """The type behind all computed floats that a node reads, where all it gives is quantized."""
+    read = [_quantized_from(v) for v in node.inputs if v is not None and _computed(v)]
+    given = [v for v in node.outputs if v.dtype is None or v.dtype.is_floating_point()]
+    users = [user for value in given for user in value.consumers()]
+    around = all(user.op_type == "QuantizeLinear" for user in users)
+    if not read or "float" in read or not users or not around:
+        return ""
+    return read[0] if not any(v.is_graph_output() for v in given) else ""
+
+
+def _computed(value: ir.Value) -> bool:
+    """Whether it is a float that no constant alone decides."""
+    if value.dtype is None or not value.dtype.is_floating_point() or constant(value) is not None:
+        return False
+    made = value.producer()
+    stored = made is not None and made.op_type == "DequantizeLinear" and made.inputs[0]
+    return not stored or constant(stored) is None
+
+
+def _of_weight(node: ir.Node) -> str:
     """What the consumers of a weight multiply it with: a quantized type, or ``float``."""
     if constant(node.inputs[0]) is None:
         return ""

@@ -116,7 +116,26 @@ CASES = [
         for shape in ((5,), (1, 5), (4, 1, 5), (2, 1, 1, 5), (3, 4), (4,), (2, 4, 1, 3))
     ),
     Case("mask that hides nothing", mask="bool", hide=(), constant=True),
-    Case("mask of -1e4 everywhere", mask=-1e4, hide=DEAD),  # as BERT's: a number, not a mask
+    *(
+        # as BERT's: a number, no mask; the sum with it loses bits of the scores in float32
+        Case(f"row of {mask:g}{', constant' * constant}{', softcap' * bool(attributes)}",
+             attributes, mask=mask, hide=DEAD,
+             constant=constant, oracle="raised")
+        for mask in (-70.0, -1000.0, -1e4)
+        for constant in (False, True)
+        for attributes in ({}, {"softcap": 2.0})
+    ),
+    *(
+        # the scores are lost in float32: equal weights
+        Case(f"row of {mask:g}, constant, {form}", mask=mask, hide=DEAD, constant=True, **more)
+        for mask in (-1e9, -3e38)
+        for form, more in FORMS.items()
+    ),
+    *(
+        Case(f"constant row of {mask:g} that is causal", CAUSAL, mask=mask, constant=True,
+             hide=((0, 0), (2, 0), (2, 1), (2, 2)))
+        for mask in (-1e9, -np.inf, LOWEST)
+    ),
     Case("integer mask", mask="int64"),
     Case("integer mask, constant", mask="int64", constant=True),
     *(

@@ -84,15 +84,18 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
     return np.asarray(value)
 
 
-def lowered(case: Official, on: Target) -> ir.Model | str:
-    """The model lowered, or why it was refused."""
+def lowered(case: Official, on: Target) -> tuple[ir.Model | None, str]:
+    """The model for a target, and the rules that fired (none: it is legal as it stands).
+
+    Where it is refused there is no model, but the reason.
+    """
     model = case.model()
     try:
         report = lower(model, on)
     except Stuck as stuck:
-        return str(stuck)
+        return None, str(stuck)
     assert not report.unknown, case.name
-    return model
+    return model, ", ".join(sorted({site.rule for site in report.fired}))
 
 
 def run(case: Official, model: ir.Model) -> ort.Arrays:

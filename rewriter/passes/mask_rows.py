@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.extract import between, extract, leaves
+from rewriter.computed import computed
 from rewriter.facts import attributes_of, dims_of, op_of, opset_of, present
 from rewriter.passes.mask_flow import (
     FLOATS,
@@ -37,8 +36,6 @@ _EPS = {
 }  # fmt: skip
 _LOWEST = -65504.0
 """At or below this ONNX Runtime's Attention may take a number for the lowest of its type."""
-_MOST = 1 << 24
-"""Elements of a mask that is computed to look at its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,32 +158,9 @@ def _hides_a_row(model: ir.Model, use: Use) -> bool | None:
     repeated = own is not None and own[-1:] in {(), (1,)} and full[-1:] != (1,)
     if repeated and op_of(node) not in FUSED:
         return True
-    array = _known(model, mask)
-    if array is None:
+    known = computed(mask, model.opset_imports)
+    if known is None:
         return None
+    array = known.astype(np.float64)
     hidden = array <= HIDES if not selects else array == (at == 1)
     return bool(hidden.reshape(1, -1).all() if hidden.ndim == 0 else hidden.all(axis=-1).any())
-
-
-def _known(model: ir.Model, mask: ir.Value) -> npt.NDArray[np.float64] | None:
-    """What a mask of constants alone holds."""
-    from onnx.reference import ReferenceEvaluator
-
-    dims = dims_of(mask)
-    sizes = [v for node in between([mask], ()) for v in node.outputs]
-    if dims is None or any(_size(v) > _MOST for v in (mask, *sizes)) or leaves([mask], ()):
-        return None
-    computed = ir.to_proto(extract(model, [mask], ["mask"], ()))
-    try:
-        (array,) = ReferenceEvaluator(computed).run(None, {})
-    except Exception:  # whatever it cannot compute is not known
-        return None
-    return np.asarray(array).astype(np.float64)
-
-
-def _size(value: ir.Value) -> int:
-    """Elements of a value; too many where a dim is not known."""
-    dims = dims_of(value)
-    if dims is None:
-        return _MOST + 1
-    return int(np.prod([_MOST + 1 if d is None else max(d, 1) for d in dims], dtype=np.float64))

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from rewriter.rule import fuses
-from rewriter.rules.parts.nbits_weights import blocks_of
-from rewriter.rules.parts.quantized_weights import BITS
+from rewriter.rules.parts.nbits_products import nbits_product, require_floats
+from rewriter.rules.parts.products import gemm_around
 from rewriter.site import Site
 from rewriter.tape import Tape
 
@@ -32,28 +31,6 @@ def _pattern(product: str, *, transposed: bool = False) -> Callable[..., Any]:
     return pattern
 
 
-def _product(op: Tape, site: Site, a: ir.Value, *, rows: bool) -> ir.Value:
-    weight = site.others["weight"]
-    kept = weight.node.outputs[0].dtype == a.dtype and weight.input("x_scale").dtype == a.dtype
-    site.require(kept, "the scale has another type than the activation")
-    site.require(a.dtype != ir.DataType.BFLOAT16, "bfloat16 has no kernel to check it with")
-    site.require(site.rank(a, "A") >= 2, "the activation is a vector")
-    found = blocks_of(op, weight, rows=rows)
-    return op.emit("com.microsoft::MatMulNBits", (a, *found.inputs), found.sizes)[0]
-
-
-def _require_floats(site: Site) -> None:
-    """Refuse a product of integers that another zero point or type brings on the target.
-
-    What remains (zero points of 8-bit codes, blocks) has no other form than floats.
-    """
-    weight = site.others["weight"]
-    kind, quantized = weight.facts.inputs["x"].dtype, weight.facts.activations
-    whole = quantized not in {"", "float"} and weight.integer("block_size", 0) == 0
-    narrow = BITS.get(kind, 8) < 8 or weight.optional("x_zero_point") is None
-    site.require(not (whole and narrow), f"the activation is {quantized}: it stays in integers")
-
-
 @fuses("MatMul", pattern=_pattern("MatMul"), emits=("com.microsoft::MatMulNBits",), opset=13)
 def matmul_nbits(op: Tape, site: Site) -> ir.Value:
     """MatMul(a, DequantizeLinear(W)) as MatMulNBits(a, codes, scales, zero points)."""
@@ -63,7 +40,7 @@ def matmul_nbits(op: Tape, site: Site) -> ir.Value:
     site.require(not quantized, f"the activation is {weight.facts.activations}")
     a = site.input("A")
     site.require(site.rank(a, "A") >= 3, "the activation has rank 2, which few EPs take")
-    return _product(op, site, a, rows=False)
+    return nbits_product(op, site, a, rows=False)
 
 
 @fuses(
@@ -76,8 +53,8 @@ def matmul_nbits(op: Tape, site: Site) -> ir.Value:
 )
 def matmul_nbits_of_columns(op: Tape, site: Site) -> ir.Value:
     """The same of a weight with a scale for all or one per column, and of matrices."""
-    _require_floats(site)
-    return _product(op, site, site.input("A"), rows=False)
+    require_floats(site)
+    return nbits_product(op, site, site.input("A"), rows=False)
 
 
 @fuses(
@@ -92,8 +69,8 @@ def matmul_nbits_of_rows(op: Tape, site: Site) -> ir.Value:
     """MatMul(a, Transpose(DequantizeLinear(W))) of a weight that is stored as (N, K)."""
     perm = site.others["transposed"].attribute("perm")
     site.require(perm in (None, [1, 0], (1, 0)), "the Transpose leaves the weight as it is")
-    _require_floats(site)
-    return _product(op, site, site.input("A"), rows=True)
+    require_floats(site)
+    return nbits_product(op, site, site.input("A"), rows=True)
 
 
 @fuses(
@@ -105,15 +82,6 @@ def matmul_nbits_of_rows(op: Tape, site: Site) -> ir.Value:
 )
 def gemm_nbits(op: Tape, site: Site) -> ir.Value:
     """Gemm(a, DequantizeLinear(W), c) as alpha·MatMulNBits(a', codes, scales) + beta·c."""
-    _require_floats(site)
-    a, c = site.input("A"), site.optional("C")
-    if site.integer("transA"):
-        a = op.Transpose(a, perm=[1, 0])
-    y = _product(op, site, a, rows=bool(site.integer("transB")))
-    y = _times(op, y, site.number("alpha"))
-    beta = site.number("beta")
-    return y if c is None else op.Add(y, _times(op, c, beta))
-
-
-def _times(op: Tape, x: ir.Value, factor: float) -> ir.Value:
-    return x if factor in {1.0} else op.Mul(x, op.const(np.float32(factor), x.dtype, name="factor"))
+    require_floats(site)
+    rows = bool(site.integer("transB"))
+    return gemm_around(op, site, lambda a: nbits_product(op, site, a, rows=rows))

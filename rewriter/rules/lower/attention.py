@@ -4,7 +4,8 @@ Y = softmax(softcap·tanh(scale·Q·Kᵀ / softcap) + bias)·V, where K and V fo
 query head h uses key head h // G. Semantics are those of onnx 1.23 and ONNX Runtime 1.32: query i
 stands at position p = offset + i, the offset being the rows of the past, or nonpad_kv_seqlen - S
 of each sequence, or 0 (onnx #8068); it sees keys p - left_window_size to p + right_window_size,
-none after p if causal, none from nonpad_kv_seqlen on. A row that sees nothing gives 0.
+none after p if causal, none from nonpad_kv_seqlen on. A row that sees nothing gives 0;
+one that a number of the mask hides is in :mod:`rewriter.rules.parts.attention_bias`.
 
 softmax_precision: what is narrower than float is honoured; double is computed in float, which
 differs by less than the rounding of the result. qk_matmul_output: the scaled product (0), after
@@ -47,7 +48,7 @@ def _softmax(op: Tape, site: Site, x: ir.Value) -> ir.Value:
     "Attention",
     emits=(
         "Add", "And", "Cast", "Concat", "Expand", "Greater", "LessOrEqual", "MatMul", "Max",
-        "Mul", "ReduceMax", "Reshape", "Softmax", "Tanh", "Transpose", "Unsqueeze", "Where",
+        "Mul", "ReduceMax", "Reshape", "Softmax", "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",
     ),
     opset=18,
 )  # fmt: skip
@@ -69,7 +70,8 @@ def scaled_products(op: Tape, site: Site) -> Sequence[ir.Value | None]:
         limit = op.const(cap, found.dtype, name="softcap")
         capped = op.Mul(op.Tanh(product), limit)
         raw = op.Mul(product, limit) if wanted == _RAW else product
-    biased = capped if bias.added is None else op.Add(capped, bias.added)
+    scored = capped if bias.scored is None else op.Mul(capped, bias.scored)
+    biased = scored if bias.added is None else op.Add(scored, bias.added)
     with_bias = biased
     if wanted == _BIASED and bias.added is not None:
         exact = attention_bias.bias(op, mask, sight, found.groups, found.dtype, exact=True)

@@ -71,11 +71,13 @@ def dequantize_and_matmul(op: Tape, site: Site) -> ir.Value:
         loose = packing.blocks_to_matrix(codes, k, bits).astype(np.int8)
         return packing.integers(loose - (1 << (bits - 1)) if signed else loose, dtype)
 
-    def transposed() -> ir.TensorProtocol:
-        rows = np.ascontiguousarray(given.numpy().reshape(n, blocks).T)
-        return ir.tensor(rows.reshape(shape), dtype=given.dtype)
+    per_column = blocks == 1 or nbits.scaled_by_column(site)
 
-    per_column = blocks == 1
+    def transposed() -> ir.TensorProtocol:
+        rows = given.numpy().reshape(n, blocks)
+        rows = np.ascontiguousarray(rows[:, 0] if per_column else rows.T)
+        return ir.tensor(rows, dtype=given.dtype)
+
     shape = (n,) if per_column else (blocks, n)
     weight = op.DequantizeLinear(
         op.weight(("matrix", b, k), ir.LazyTensor(matrix, dtype, ir.Shape((k, n))), "codes"),
@@ -103,6 +105,7 @@ def _zero_points(op: Tape, site: Site, dtype: ir.DataType, shape: tuple[int, ...
         same = ("zero points", dtype, shape)
         return op.once(same, lambda: op.const(points, dtype, name="zero_points"))
     packed = site.constant(given, "zero_points").astype(np.uint8)
-    blocks = shape[0] if len(shape) > 1 else 1
+    blocks = -(-site.integer("K") // site.integer("block_size"))
     points = packing.zero_points_to_matrix(packed, shape[-1], blocks, site.integer("bits"))
-    return op.const(points.reshape(shape), dtype, name="zero_points")
+    own = points if len(shape) > 1 else points[0]
+    return op.const(own, dtype, name="zero_points")

@@ -12,7 +12,7 @@ from rewriter.tape import Tape
 
 
 def rebuilt(
-    op: Tape, site: Site, x: ir.Value, scale: ir.Value, points: ir.Value, **changes: Any
+    op: Tape, site: Site, x: ir.Value, scale: ir.Value, points: ir.Value | None, **changes: Any
 ) -> ir.Value:
     """The node with other codes, scales and zero points, and attributes that change."""
     names = ("axis", "block_size", "output_dtype")

@@ -17,13 +17,12 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.facts import dims_of
-from rewriter.rules.parts.mask_numbers import numbers_below, sees_in_every_row
+from rewriter.rules.parts.mask_numbers import LOWEST, numbers_below, sees_in_every_row
 from rewriter.site import Site
 from rewriter.tape import Tape
 
 _SWALLOWS, _SWALLOWING = -1e20, -1e30
 """At or below the first a float32 does not change when a score is added; the second is used."""
-_LOWEST = {ir.DataType.FLOAT: float(np.finfo(np.float32).min), ir.DataType.FLOAT16: -65504.0}
 
 
 def added_mask(
@@ -43,9 +42,9 @@ def added_mask(
     if hiding is None:
         site.refuse("what the mask holds where it hides a key is not known")
     assert scores.dtype is not None
-    lowest = _LOWEST[scores.dtype]
+    lowest = LOWEST[scores.dtype]
     finite = {number for number in hiding if math.isfinite(number)}
-    if not sees_in_every_row(mask):
+    if not sees_in_every_row(mask, site.opset):
         site.require(
             not guarded or not finite, "rows are guarded against NaN, and hidden by a number"
         )
@@ -75,13 +74,13 @@ def selected_mask(
     _check_fit(site, condition, scores)
     dtype = scores.dtype
     assert dtype is not None
-    if number > -math.inf and not sees_in_every_row(condition, seen=seen):
+    if number > -math.inf and not sees_in_every_row(condition, site.opset, seen=seen):
         site.require(not guarded, "rows are guarded against NaN, and hidden by a number")
         swallows = dtype == ir.DataType.FLOAT and number <= _SWALLOWS
         site.require(swallows, f"a hidden score becomes {number:g}, which is no -inf")
         number = max(number, _SWALLOWING)
     elif number > -math.inf:
-        far = number <= max(_LOWEST[dtype], _SWALLOWS)
+        far = number <= max(LOWEST[dtype], _SWALLOWS)
         site.require(far, f"a hidden score becomes {number:g}, which is no -inf")
 
     def build() -> ir.Value:

@@ -24,8 +24,9 @@ for a masked key, which is a number like any other, and finite with a score in f
 
 
 def additive(
-    op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType, floor: float | None = None
-) -> ir.Value:
+    op: Tape, mask: ir.Value, keys: int, dtype: ir.DataType, floor: float | None = None,
+    beyond: float | None = None,
+) -> ir.Value:  # fmt: skip
     """A mask in additive form, at rank 4, as long as the keys.
 
     Args:
@@ -35,6 +36,7 @@ def additive(
         dtype: of the scores.
         floor: what hides a key, and the lowest value that stays; if not given, what hides for
             a bool mask, else FLOOR.
+        beyond: what hides a key that the mask is too short for; if not given, the floor.
     """
     assert mask.shape is not None
     if missing := range(4 - len(mask.shape)):
@@ -50,16 +52,15 @@ def additive(
     if columns == keys:
         return mask
     # Not Pad: on HTP an Expand behind it puts 0 in the place of what was padded.
-    beyond = np.full((*block, keys - columns), floor)
-    return op.Concat(mask, op.const(beyond, dtype, name="beyond"), axis=3)
+    rest = np.full((*block, keys - columns), floor if beyond is None else beyond)
+    return op.Concat(mask, op.const(rest, dtype, name="beyond"), axis=3)
 
 
-def padded(stored: ir.TensorProtocol, keys: int, floor: float) -> npt.NDArray[Any]:
-    """A constant mask in additive form, at rank 4, as long as the keys."""
+def padded(stored: ir.TensorProtocol, keys: int) -> npt.NDArray[Any]:
+    """A constant mask in additive form, -inf for a hidden key, at rank 4, as long as the keys."""
     array = stored.numpy()
     if array.dtype == np.bool_:
-        array = np.where(array, 0.0, floor)
-    array = np.maximum(array.astype(np.float64), floor)
-    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+        array = np.where(array, 0.0, -np.inf)
+    array = array.astype(np.float64).reshape((1,) * (4 - array.ndim) + array.shape)
     missing = keys - array.shape[-1]
-    return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=floor)
+    return np.pad(array, ((0, 0),) * 3 + ((0, missing),), constant_values=-np.inf)

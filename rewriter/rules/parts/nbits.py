@@ -94,6 +94,18 @@ def packed_zero_points(site: Site) -> ir.Value | None:
     return given
 
 
+def scaled_by_column(site: Site) -> bool:
+    """Whether all blocks of a column have one scale, and one packed zero point if they have any."""
+    n = site.integer("N")
+    scales = site.constant(site.input("scales"), "scales").reshape(n, -1)
+    points = packed_zero_points(site)
+    equal = bool((scales == scales[:, :1]).all())
+    if not equal or points is None:
+        return equal and float_zero_points(site) is None
+    codes = numbers(site, points)
+    return bool((codes == codes[:, :1]).all())
+
+
 def rebuilt(
     op: Tape, site: Site, inputs: Mapping[str, ir.Value | None], **attributes: int
 ) -> ir.Value:

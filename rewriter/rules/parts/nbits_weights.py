@@ -14,7 +14,14 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter import packing
-from rewriter.rules.parts.quantized_weights import BITS, Array, codes_of, grouping, zero_points
+from rewriter.rules.parts.quantized_weights import (
+    BITS,
+    Array,
+    as_matrix,
+    codes_of,
+    grouping,
+    zero_points,
+)
 from rewriter.site import Site
 from rewriter.streamed import Rows, StreamedTensor
 from rewriter.tape import Tape
@@ -53,17 +60,18 @@ def blocks_of(op: Tape, site: Site, *, rows: bool) -> Blocks:
     Args:
         op: gets the constants, which are made when they are saved.
         site: the DequantizeLinear.
-        rows: it is stored as (N, K), not as (K, N).
+        rows: it is stored as (N, K), dims of 1 behind, not as (K, N).
 
     Raises:
         Refusal: there is no such form, with the reason.
     """
-    x, stored = codes_of(site)
+    x, given = codes_of(site)
+    stored = as_matrix(given)
     site.ignore("output_dtype")  # the caller compares the type of what comes out
     kind = stored.dtype.name.lower()
     site.require(len(stored.shape) == 2, "the weight is no matrix")
     site.require(kind in BITS, f"weights of {kind} have no MatMulNBits form")
-    shape, bits, k_axis = stored.shape.numpy(), BITS[kind], int(rows)
+    shape, bits, k_axis = given.shape.numpy(), BITS[kind], int(rows)
     group, scale = grouping(site, k_axis, shape), site.input("x_scale")
     points = zero_points(site, site.optional("x_zero_point"), kind, bits)
     return _blocks(op, site, (x, stored), scale, points, rows=rows, group=group)

@@ -18,6 +18,7 @@ from rewriter.site import Site
 
 Array = npt.NDArray[Any]
 
+_MATRIX = 2
 BITS = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "int8": 8, "uint8": 8}
 
 
@@ -42,20 +43,32 @@ def codes_of(site: Site) -> tuple[ir.Value, ir.TensorProtocol]:
     return source, ir.LazyTensor(narrowed, ir.DataType.UINT4, shape)
 
 
+def as_matrix(stored: ir.TensorProtocol) -> ir.TensorProtocol:
+    """Codes (N, K, 1, ...) as (N, K); others as they are."""
+    shape = tuple(stored.shape.numpy())
+    if len(shape) <= _MATRIX or any(d != 1 for d in shape[_MATRIX:]):
+        return stored
+
+    def build() -> ir.TensorProtocol:
+        return packing.integers(stored.numpy().reshape(shape[:_MATRIX]), stored.dtype)
+
+    return ir.LazyTensor(build, stored.dtype, ir.Shape(shape[:_MATRIX]))
+
+
 def grouping(site: Site, k_axis: int, shape: Sequence[int]) -> int:
     """Rows of K that share a scale: all of them, or a block.
 
     Raises:
         Refusal: the scales run along K itself, or their blocks along N.
     """
-    scale = site.input("x_scale")
+    scale, axis = site.input("x_scale"), site.integer("axis", 1) % len(shape)
     block = site.integer("block_size", 0)
     if block:
-        along_k = site.integer("axis", 1) % 2 == k_axis
+        along_k = axis == k_axis
         site.require(along_k, "the blocks run along N, not along K")
         return block
     if site.stored(scale, "the scale").size > 1:
-        along_n = site.integer("axis", 1) % 2 != k_axis
+        along_n = axis == 1 - k_axis
         site.require(along_n, "the scales run along K, not along N")
     return shape[k_axis]
 

@@ -16,6 +16,8 @@ def matmul_nbits(d: Draw, op: str) -> Case:
     kind = d.kind()
     bits, block = d.pick(4, 4, 8, 2), d.pick(16, 32, 64)
     k = block * d.integer(1, 4) if not d.rarely() else d.integer(1, 3 * block)
+    if d.rarely():  # more columns than some targets take
+        k = d.pick(32768, 65536, 16384 + block, 40000)
     n, blocks = d.integer(1, 9), -(-k // block)
     codes = d.rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
     scales = d.rng.uniform(0.05, 0.3, (n, blocks)) * d.rng.choice([-1, 1], (n, blocks))

@@ -31,6 +31,12 @@ LEFT: dict[str, set[str]] = {
     "onnx-standard@13": set(),
 }
 """Ops that may stay on a target, in some form at least."""
+SHARE = 0.95
+"""Of all tests: lowered, or legal as they stand. Of those that are not legal: lowered."""
+FEW = {"qnn@2.7.0"}
+"""Targets that so many are legal on that the five of bfloat16 are more than 5 % of the others."""
+ROUNDED = {"test_attention_4d_causal_fp16"}
+"""ONNX Runtime's own kernel is a unit in the last place of float16 away from what onnx ships."""
 
 
 def refusable(case: Official, on: Target) -> str:
@@ -44,38 +50,50 @@ def refusable(case: Official, on: Target) -> str:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_shipped_outputs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every test is lowered, legal as it stands, or refused for a reason; the first two are right.
+
+    What is legal as it stands is compared, too: it is what ONNX Runtime's own kernel gives here,
+    and what HTP gives in :mod:`tests.rewriter.official.test_htp` and the sweep.
+    """
     on = TARGETS[name]
-    counts: Counter[str] = Counter()
+    counts: Counter[str] = Counter(lowered=0, legal=0, refused=0, wrong=0)
     wrong: list[str] = []
     by_reference: list[str] = []
     for case in official.cases():
-        model = official.lowered(case, on)
-        if isinstance(model, str):
+        model, fired = official.lowered(case, on)
+        if model is None:
             reason = refusable(case, on)
-            assert reason, model
-            assert reason in model
+            assert reason, fired
+            assert reason in fired
             counts["refused"] += 1
             continue
         left = {node.op_type for node in model.graph} & set(OPS)
         assert left <= LEFT[name], case.name
+        assert bool(fired) or left == {case.op}
         if on.ep == "onnx-standard":
             assert on.opset is not None
+            assert not left & FUSED
             assert model.opset_imports[""] <= on.opset
             onnx.checker.check_model(ir.to_proto(model), full_check=True)
-        if len(model.graph) == len(left):
-            counts["kept as it is"] += 1  # what the runtime's own kernel gives
-            continue
         faults = official.faults(case, official.run(case, model))
+        if case.name in ROUNDED and not fired:
+            faults = [fault for fault in faults if not fault.endswith(f"up to {2**-11}")]
         wrong += faults
         by_reference += [case.name] * case.bfloat16
-        counts["wrong" if faults else "right"] += 1
+        counts["wrong" if faults else "lowered" if fired else "legal"] += 1
     total = len(official.cases())
+    handled, others = counts["lowered"] + counts["legal"], total - counts["legal"]
     with capsys.disabled():
-        sys.stdout.write(f"\n{name}: {total} official node tests, {dict(counts)}")
+        said = ", ".join(f"{count} {what}" for what, count in counts.items())
+        sys.stdout.write(
+            f"\n{name}: {total} official node tests: {said}; lowered or legal {handled / total:.1%}"
+            f", lowered of what is not legal {counts['lowered'] / others:.1%}"
+        )
         if by_reference:
             sys.stdout.write(f"; by onnx's reference: {', '.join(by_reference)}")
     assert not wrong
-    assert counts["right"] + counts["kept as it is"] >= 0.95 * total
+    assert handled >= SHARE * total
+    assert counts["lowered"] >= SHARE * others or name in FEW
     assert total >= 147
 
 
