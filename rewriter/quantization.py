@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from rewriter.facts import attributes_of, constant, op_of
+from rewriter.traffic import bytes_read
 
 _PACKED = {
     "com.microsoft::MatMulNBits": ("B", "bits", "block_size"),
@@ -27,11 +28,13 @@ class QuantizedWeight:
         node: that reads it.
         stored: bits in the file, and what shares a scale.
         computed: what the product is of, by the form of the graph.
+        bytes: of codes, scales and zero points that one run reads of it.
     """
 
     node: str
     stored: str
     computed: str
+    bytes: int = 0
 
 
 def quantized_weights(model: ir.Model) -> list[QuantizedWeight]:
@@ -46,11 +49,13 @@ def _of(node: ir.Node, model: ir.Model) -> Iterator[QuantizedWeight]:
         given = attributes_of(node, model.opset_imports.get(node.domain, 1))
         shared = f"blocks of {given[block]}" if given.get(block) else "rows"
         computed = "floats: looked up, then dequantized" if "Gather" in op else _FLOAT
-        yield QuantizedWeight(name, f"{given.get(bits) or 4} bits, {shared}", computed)
+        stored_as = f"{given.get(bits) or 4} bits, {shared}"
+        yield QuantizedWeight(name, stored_as, computed, bytes_read(node))
     elif op == "DequantizeLinear" and (stored := constant(node.inputs[0])) is not None:
         width = stored.dtype.bitwidth if stored.dtype.is_integer() else 0
         if width and stored.size > 1:
-            yield QuantizedWeight(name, f"{width} bits, {_shared(node)}", _computed(node))
+            stored_as = f"{width} bits, {_shared(node)}"
+            yield QuantizedWeight(name, stored_as, _computed(node), bytes_read(node))
 
 
 def _shared(node: ir.Node) -> str:

@@ -20,7 +20,7 @@ from rewriter.errors import BadInput
 from rewriter.runtime import log, process
 from rewriter.runtime.process import Refused
 
-__all__ = ["Assigned", "Job", "Partition", "Refused", "Result", "job_fields", "run"]
+__all__ = ["Assigned", "Job", "Partition", "Refused", "Result", "job_fields", "partitions", "run"]
 
 WORKER = Path(__file__).with_name("worker.py")
 OPENVINO_WORKER = Path(__file__).with_name("openvino_worker.py")
@@ -149,6 +149,13 @@ def job_fields(job: Job) -> dict[str, Any]:
     }
 
 
+def partitions(told: Sequence[Mapping[str, Any]]) -> tuple[Partition, ...]:
+    """An assignment as a worker tells it."""
+    return tuple(
+        Partition(part["ep"], tuple(Assigned(**node) for node in part["nodes"])) for part in told
+    )
+
+
 def _write_job(job: Job, folder: Path) -> None:
     feeds = [_write_feed(feed, folder / f"feed{n}.npz") for n, feed in enumerate(job.feeds)]
     fields = {**job_fields(job), "feeds": feeds}
@@ -183,10 +190,7 @@ def _wait(job: Job, folder: Path, python: Path | None, time_limit: float) -> int
 def _result(result: Mapping[str, Any], seen: log.Log) -> Result:
     return Result(
         outputs=[_read_arrays(entry) for entry in result["outputs"]],
-        assignment=tuple(
-            Partition(part["ep"], tuple(Assigned(**node) for node in part["nodes"]))
-            for part in result["assignment"]
-        ),
+        assignment=partitions(result["assignment"]),
         reasons=seen.reasons,
         ddr=seen.ddr,
         errors=seen.errors,

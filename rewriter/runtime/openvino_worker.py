@@ -81,7 +81,11 @@ class Runner:
 
     def __init__(self, ov: Any, compiled: Any, names: list[str], wanted: list[str] | None) -> None:
         self.ov = ov
-        self.inputs = [frozenset(port.get_names()) for port in compiled.inputs]
+        # An input that is an output too may have lost its name, which its node still has.
+        self.inputs = [
+            frozenset({*port.get_names(), port.get_node().get_friendly_name()})
+            for port in compiled.inputs
+        ]
         self.names = names if wanted is None else wanted
         for name in self.names:
             if name not in names:

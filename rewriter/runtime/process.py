@@ -86,10 +86,11 @@ def stage(folder: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else "starting"
 
 
-def seen(folder: Path) -> log.Log:
-    """What its log says."""
-    with (folder / "log").open(encoding="utf-8", errors="replace") as lines:
-        return log.read(lines)
+def seen(folder: Path, start: int = 0) -> log.Log:
+    """What its log says from a byte on."""
+    with (folder / "log").open("rb") as stream:
+        stream.seek(start)
+        return log.read(line.decode("utf-8", "replace") for line in stream)
 
 
 def timeout(ep: str, folder: Path, time_limit: float) -> RuntimeFault:

@@ -1,15 +1,11 @@
 """Serve sessions of one runtime: ``python session_worker.py job.json``.
 
 A script like ``worker.py``, whose sessions it creates: any Python that has the runtime and numpy
-can run it. It is asked through stdin and answers on stdout, one message each, until stdin ends.
-What the runtime prints goes to stderr, and so into the log. Arrays that a later run needs, caches
-before all, stay here by a key.
+can run it. Arrays that a later run needs, caches before all, stay here by a key.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -18,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rewriter.runtime import openvino_worker, worker
     from rewriter.runtime import worker_files as files
-    from rewriter.runtime import worker_wire as wire
+    from rewriter.runtime import worker_serve as serving
 else:
 
     def _beside(name):
@@ -28,7 +24,8 @@ else:
         spec.loader.exec_module(module)
         return module
 
-    files, wire = _beside("worker_files"), _beside("worker_wire")
+    files, _ = _beside("worker_files"), _beside("worker_wire")
+    serving = _beside("worker_serve")
     worker, openvino_worker = _beside("worker"), _beside("openvino_worker")
 
 Values = dict[str, Any]
@@ -111,8 +108,16 @@ class Server:
         if head["do"] == "open":
             name = Path(head["job"]["model"]).name
             files.enter(self.folder, f"creating the session of {name}")
-            self.sessions.append((name, self.runtime.open(head["job"])))
-            return {"session": len(self.sessions) - 1, "versions": self.runtime.versions}, {}
+            session = self.runtime.open(head["job"])
+            self.sessions.append((name, session))
+            return {
+                "session": len(self.sessions) - 1,
+                "versions": self.runtime.versions,
+                "assignment": worker.assignment(session) if head["job"]["assignment"] else [],
+            }, {}
+        if head["do"] == "close":
+            self.sessions[head["session"]] = ("", None)
+            return {}, {}
         if head["do"] == "keep":
             self.kept.update((key, self.runtime.value(array)) for key, array in arrays.items())
             return {}, {}
@@ -142,24 +147,5 @@ class Server:
         return {name: self.runtime.array(name, found[name]) for name in head["give"]}
 
 
-def main(job_file: Path) -> None:
-    """Serve until nobody asks any more."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    server: Server | None = None
-    while (request := wire.receive(sys.stdin.buffer)) is not None:
-        try:
-            if server is None:
-                job = json.loads(job_file.read_text(encoding="utf-8"))
-                server = Server(job, job_file.parent)
-            head, arrays = server.answer(*request)
-        except Exception as error:
-            head, arrays = {"error": files.describe(error)}, {}
-        try:
-            wire.send(answers, head, arrays)
-        except BrokenPipeError:
-            return
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    serving.serve(Path(sys.argv[1]), Server)

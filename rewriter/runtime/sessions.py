@@ -6,28 +6,21 @@ inputs of later ones: those stay in the child.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from threading import Timer
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rewriter.errors import RuntimeFault
-from rewriter.runtime import process
-from rewriter.runtime import worker_wire as wire
-from rewriter.runtime.child import Job, job_fields
+from rewriter.runtime import log, process
+from rewriter.runtime.child import Job, Partition, job_fields, partitions
+from rewriter.runtime.served import Arrays, Served
 
 SESSION_WORKER = Path(__file__).with_name("session_worker.py")
-Arrays = dict[str, npt.NDArray[Any]]
 
 
-class Sessions:
+class Sessions(Served):
     """Sessions of one runtime; a context that starts the child and ends it, whatever happens.
 
     Args:
@@ -48,34 +41,9 @@ class Sessions:
         exact: bool = True,
         time_limit: float = 600,
     ) -> None:
+        super().__init__(SESSION_WORKER, ep, python=python, exact=exact, time_limit=time_limit)
         self.versions: Mapping[str, str] = {}
-        self._ep, self._python, self._exact, self._limit = ep, python, exact, time_limit
-        self._late = False
-
-    def __enter__(self) -> Sessions:
-        self._home = TemporaryDirectory(prefix="rewrite-", ignore_cleanup_errors=True)
-        self._folder = Path(self._home.name)
-        try:
-            job = json.dumps({"ep": self._ep})
-            (self._folder / "job.json").write_text(job, encoding="utf-8")
-            self._child = process.start(
-                SESSION_WORKER, self._folder, self._python, exact=self._exact, served=True
-            )
-        except BaseException:
-            self._home.cleanup()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        try:
-            self._end()
-        finally:
-            self._home.cleanup()
+        self._heard = 0
 
     def open(self, job: Job) -> int:
         """Create a session; returns its number.
@@ -84,22 +52,40 @@ class Sessions:
             Refused: OpenVINO's reader does not translate the model.
             RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
         """
-        head, _ = self._ask({"do": "open", "job": job_fields(job)})
+        return self.place(job)[0]
+
+    def place(self, job: Job) -> tuple[int, tuple[Partition, ...]]:
+        """Create a session; its number, and the partitions where the job asks for them.
+
+        Raises:
+            Refused: OpenVINO's reader does not translate the model.
+            RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
+        """
+        head, _ = self.ask({"do": "open", "job": job_fields(job)})
         self.versions = head["versions"]
-        return int(head["session"])
+        return int(head["session"]), partitions(head["assignment"])
+
+    def close(self, session: int) -> None:
+        """Give up a session; the numbers of the others stay."""
+        self.ask({"do": "close", "session": session})
+
+    def said(self) -> log.Log:
+        """What the runtime has logged since this was asked last."""
+        start, self._heard = self._heard, (self._folder / "log").stat().st_size
+        return process.seen(self._folder, start)
 
     def zeros(self, shapes: Mapping[str, tuple[Sequence[int], np.dtype[Any]]]) -> None:
         """Keep arrays of zeros in the child, by a key."""
         told = {key: (list(shape), dtype.str) for key, (shape, dtype) in shapes.items()}
-        self._ask({"do": "zeros", "shapes": told})
+        self.ask({"do": "zeros", "shapes": told})
 
     def keep(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Keep arrays in the child, by a key."""
-        self._ask({"do": "keep"}, arrays)
+        self.ask({"do": "keep"}, arrays)
 
     def kept(self, keys: Sequence[str]) -> Arrays:
         """What the child keeps."""
-        return self._ask({"do": "give", "keys": list(keys)})[1]
+        return self.ask({"do": "give", "keys": list(keys)})[1]
 
     def run(
         self,
@@ -123,49 +109,4 @@ class Sessions:
             RuntimeFault: the runtime fails, crashes, or exceeds time or memory.
         """
         head = {"do": "run", "session": session, "kept": dict(kept), "keep": dict(keep)}
-        return self._ask({**head, "give": list(give)}, feeds)[1]
-
-    def _ask(
-        self, head: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]] | None = None
-    ) -> tuple[dict[str, Any], Arrays]:
-        timer = Timer(self._limit, self._stop)
-        timer.daemon = True
-        timer.start()
-        try:
-            assert self._child.stdin is not None
-            assert self._child.stdout is not None
-            wire.send(self._child.stdin, head, arrays or {})
-            answer = wire.receive(self._child.stdout)
-        except OSError:
-            answer = None
-        finally:
-            timer.cancel()
-        if answer is None:
-            raise self._death()
-        if "error" in answer[0]:
-            raise process.fault(self._ep, self._folder, answer[0]["error"], self._python)
-        return answer
-
-    def _stop(self) -> None:
-        self._late = True
-        process.kill(self._child)
-
-    def _death(self) -> RuntimeFault:
-        try:
-            code = self._child.wait(timeout=self._limit)
-        except subprocess.TimeoutExpired:
-            self._late = True
-        if self._late:
-            return process.timeout(self._ep, self._folder, self._limit)
-        return process.death(self._ep, self._folder, code)
-
-    def _end(self) -> None:
-        """End the child; it has nothing to save."""
-        if self._child.poll() is None:
-            process.kill(self._child)
-        for pipe in (self._child.stdin, self._child.stdout):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except OSError:  # what could not be sent any more
-                pass
+        return self.ask({**head, "give": list(give)}, feeds)[1]

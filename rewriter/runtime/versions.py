@@ -27,6 +27,15 @@ for name in sys.argv[1:]:
 _TIME_LIMIT = 60
 
 
+def distribution(ep: str) -> str:
+    """What pip calls an EP's runtime.
+
+    Raises:
+        KeyError: it has none.
+    """
+    return _DISTRIBUTIONS[ep][0]
+
+
 def installed(ep: str, python: Path | None = None) -> str | None:
     """The version of an EP's runtime, without importing it.
 
