@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import onnx_ir as ir
 
+from rewriter.calibrate_step import evaluate_graph, quantize_graph
 from rewriter.compile_step import compile_files
 from rewriter.cost import weight_bytes
 from rewriter.lowering import lower
@@ -23,11 +25,15 @@ from rewriter.passes.static_cache import fix_phase
 from rewriter.phases import Phase
 from rewriter.proof import Proof
 from rewriter.quantization import quantized_weights
+from rewriter.quantize.measure import mean_squares
+from rewriter.quantize.source import quantized_source
+from rewriter.quantize.weights import Importance
 from rewriter.roles import role_of
 from rewriter.settings import LEVELS, Settings
 from rewriter.source import Source
-from rewriter.split import write_parts
+from rewriter.split import foresee, write_parts
 from rewriter.stages import Stages
+from rewriter.traffic import traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +88,35 @@ class Component:
     def graphs(self, stage: Staging, phases: Sequence[Phase]) -> bool:
         """Write and prove a graph for each phase; whether nothing in any of them is stuck."""
         with tempfile.TemporaryDirectory(prefix="rewrite-") as scratch:
-            original, began = self._original(Path(scratch)), time.perf_counter()
+            self._scratch = Path(scratch)
+            self._quantize(phases[0])
+            original, began = self._original(self._scratch), time.perf_counter()
             for phase in phases:
                 if not self._graph(stage, phase, original, began):
                     return False
         self._run.outcome.weights += self._source.kinds()
         return True
+
+    def _quantize(self, phase: Phase) -> None:
+        """Let a file with quantized weights take the place of the source, if that was asked."""
+        settings = self._settings
+        if settings.quantize is None:
+            return
+
+        def measure(model: ir.Model, folder: Path) -> Importance:
+            fix_phase(model, phase)
+            return mean_squares(model, folder, seed=settings.seed)
+
+        with self._run.stage("quantize", f"quantizing weights to {settings.quantize.bits} bits"):
+            self._source, errors = quantized_source(
+                self._source,
+                settings.quantize,
+                self._scratch,
+                settings.max_seq_len or None,
+                measure if settings.quantize.max_error is not None else None,
+            )
+        self._settings = replace(settings, model=self._source.file)
+        self._run.outcome.weight_errors += errors
 
     def _read(self) -> ir.Model:
         return self._source.read(self._settings.max_seq_len or None)
@@ -112,6 +141,11 @@ class Component:
         settings, outcome = self._settings, self._run.outcome
         made = self._lowered(phase)
         graph, model = made.graph, made.model
+        quantized = None
+        if settings.activations and not graph.report.stuck:
+            with self._run.stage("calibrate", f"{made.label}calibrating activations"):
+                quantized = quantize_graph(model, graph, settings, self._source, self._scratch)
+        graph.traffic = traffic(model)
         outcome.graphs.append(graph)
         outcome.weights_after += weight_bytes(model)
         stuck = bool(graph.report.stuck) and not settings.allow_stuck
@@ -120,7 +154,10 @@ class Component:
             left = settings.budget - (time.perf_counter() - began) / 60
             asked = replace(settings, model=original, budget=max(left, 1e-4))
             proof = Proof(asked, phase, self._run.stage, self._reread)
-            proof.prove(graph, model, written, made.windows, parts)
+            calibrated = None
+            if quantized is not None:
+                calibrated = evaluate_graph(quantized, written, graph, settings, self._run.stage)
+            proof.prove(graph, model, written, made.windows, parts, calibrated)
             if settings.compile and graph.exit() is Exit.GOOD:
                 with self._run.stage("compile", f"{made.label}compiling for {settings.target}"):
                     feeds = trial(model, settings.seed, windows=made.windows).feeds[:1]
@@ -139,6 +176,9 @@ class Component:
             role, dims = role_of(model), fix_phase(model, phase)
             if settings.target.static_only:
                 dims.require_fixed(settings.target.ep)
+            asked = self._parts(role)
+            if asked and asked != "auto":
+                foresee(model, asked)
             windows = dict(dim_fit.windows(model).values())
             report = lower(
                 model,
@@ -166,12 +206,16 @@ class Component:
 
     def _split(self, graph: GraphOutcome, written: Path) -> list[Path]:
         """Cut a written graph into parts, if that was asked; their files."""
-        asked = self._settings.split
-        if not asked or (self._source.name and graph.role != "decoder"):
+        asked = self._parts(graph.role)
+        if not asked:
             return []
         made = write_parts(written, None if asked == "auto" else asked)
         graph.parts = [PartOutcome(part.path.name, part.cut) for part in made]
         return [part.path for part in made]
+
+    def _parts(self, role: str) -> int | Literal["auto"]:
+        """How many parts of layers are asked for; of several files the decoder alone is cut."""
+        return self._settings.split if not self._source.name or role == "decoder" else 0
 
     def _reread(self, original: Path) -> ir.Model:
         return ir.load(original) if self._source.built else self._source.read(None)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from capabilities import Target
+from rewriter.activations.device import InSteps
+from rewriter.activations.model import QuantizedActivations
 from rewriter.compiling.model import Compiled
 from rewriter.node_states import NodeState
 from rewriter.parity.model import ModelParity
@@ -15,10 +17,12 @@ from rewriter.parity.sites import SiteParity
 from rewriter.passes.fix_dims import Dims
 from rewriter.placement import Placement
 from rewriter.quantization import QuantizedWeight
+from rewriter.quantize.spec import WeightError
 from rewriter.record import Report
 from rewriter.slices import Slice
 from rewriter.source import WeightKind
 from rewriter.split import Cut
+from rewriter.traffic import Traffic
 
 
 class Exit(IntEnum):
@@ -41,18 +45,21 @@ class Parity:
         sites: kinds of sites.
         model: the whole model.
         device: the target's runtime.
+        steps: the same where activations are quantized, and the reference is so too.
         missing: what was asked for and could not be compared; empty if nothing.
     """
 
     sites: list[SiteParity] = field(default_factory=list)
     model: ModelParity | None = None
     device: tuple[OutputParity, ...] | None = None
+    steps: tuple[InSteps, ...] | None = None
     missing: str = ""
 
     @property
     def wrong(self) -> bool:
         """Something that could be compared is beyond its tolerance."""
         compared: list[SiteParity | OutputParity] = [*self.sites, *(self.device or ())]
+        compared += [one.output for one in self.steps or ()]
         compared += self.model.outputs if self.model is not None else ()
         return any(one.error is not None and not one.ok for one in compared)
 
@@ -64,6 +71,7 @@ class Parity:
             and all(site.ok for site in self.sites)
             and (self.model is None or self.model.ok)
             and (self.device is None or all(output.ok for output in self.device))
+            and (self.steps is None or all(one.output.ok for one in self.steps))
         )
 
 
@@ -97,6 +105,8 @@ class GraphOutcome:
         notes: what a person should know.
         allow_stuck: stuck nodes were accepted.
         quantized: weights that are stored as integers.
+        traffic: bytes that one run moves from and to memory, estimated.
+        activations: what became of activations, where they were to be quantized.
         parts: the files that stand for it, in the order they run, where it was split.
         compiled: what an NPU loads, one for each file.
         role: what the graph does in a model of several; see :mod:`rewriter.roles`.
@@ -114,6 +124,8 @@ class GraphOutcome:
     notes: list[str] = field(default_factory=list)
     allow_stuck: bool = False
     quantized: list[QuantizedWeight] = field(default_factory=list)
+    traffic: Traffic | None = None
+    activations: QuantizedActivations | None = None
     parts: list[PartOutcome] = field(default_factory=list)
     compiled: list[Compiled] = field(default_factory=list)
     role: str = ""
@@ -165,6 +177,7 @@ class Outcome:
         weights_after: bytes of those that were written.
         graphs: one per file.
         weights: what became of a checkpoint's weights, by type.
+        weight_errors: what became of float weights that were to be quantized.
     """
 
     model: str
@@ -175,6 +188,7 @@ class Outcome:
     weights_after: int = 0
     graphs: list[GraphOutcome] = field(default_factory=list)
     weights: list[WeightKind] = field(default_factory=list)
+    weight_errors: list[WeightError] = field(default_factory=list)
 
     def exit(self) -> Exit:
         """The worst of the graphs, in the order of the contract."""

@@ -130,7 +130,8 @@ def matrix_of_blocks(packed: Bytes, k: int, dtype: ir.DataType) -> ir.TensorProt
     n, bits = packed.shape[0], dtype.bitwidth
     if bits != 4 or n % 2 or k % 2:
         codes = blocks_to_matrix(packed, k, bits)
-        return integers(codes.astype(np.int8) - 8 if dtype.is_signed() else codes, dtype)
+        half = 1 << (bits - 1)
+        return integers(codes.astype(np.int16) - half if dtype.is_signed() else codes, dtype)
     flat = packed.reshape(n, -1)[:, : k // 2]
     matrix = np.empty((k, n // 2), np.uint8)
     for start in range(0, n // 2, _STRIP):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -19,10 +19,11 @@ from rewriter.cost import Cost, estimate, free_gb
 from rewriter.errors import BadInput, OutOfResources, RuntimeFault
 from rewriter.outcome import GraphOutcome, Parity
 from rewriter.parity.domains import Array
+from rewriter.parity.feeds import Feeds, Scenario
 from rewriter.parity.model import ModelParity, check_model
 from rewriter.parity.settings import EXACT_TEXT
 from rewriter.parity.sites import check_sites
-from rewriter.parity.trial import Side, Trial, trial
+from rewriter.parity.trial import Side, Trial, run_as_is, trial
 from rewriter.parity.widen import NotWidenable, half_of, widened
 from rewriter.passes.static_cache import fix_phase
 from rewriter.phases import Phase
@@ -31,6 +32,19 @@ from rewriter.runtime.versions import installed
 from rewriter.settings import LEVELS, Settings
 from rewriter.slices import alike
 from rewriter.stages import Stages
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """What a graph with quantized activations is proven with.
+
+    Attributes:
+        floats: the file before they were quantized, which is compared with the original.
+        feeds: what the device runs on: prompts with caches as they are then.
+    """
+
+    floats: Path
+    feeds: tuple[Feeds, ...]
 
 
 class Proof:
@@ -75,6 +89,7 @@ class Proof:
         written: Path,
         windows: Mapping[str, int],
         parts: Sequence[Path] = (),
+        calibrated: Calibrated | None = None,
     ) -> None:
         """Compare and place a result, as far as was asked and can be done here.
 
@@ -84,6 +99,8 @@ class Proof:
             written: its file.
             windows: rows of the caches that hold a window, by input.
             parts: the files that stand for it, in the order they run, where it was split.
+            calibrated: where its activations are quantized: then the file before is compared with
+                the original, and the device with ONNX Runtime's CPU on the quantized one.
 
         Raises:
             BadInput: what was asked cannot be proven here.
@@ -95,14 +112,32 @@ class Proof:
         given = trial(model, self._settings.seed, windows=windows) if level >= 2 else None
         with tempfile.TemporaryDirectory(prefix="rewrite-") as name:
             scratch = Path(name)
-            exact = self._compare(graph, given, written, scratch) if level >= 1 else []
+            same = calibrated.floats if calibrated is not None else written
+            exact = self._compare(graph, given, same, scratch) if level >= 1 else []
             if parts and given is not None:
                 self._compare_parts(graph, given, written, parts)
             if level < 3:  # what only a device is compared with; caches of a real size are large
                 given, exact = None, []
+            whole = Placed(written, model, given, exact, parts)
+            if calibrated is not None and given is not None:
+                whole = self._quantized(whole, given, calibrated, scratch)
             if self._settings.place:
-                whole = Placed(written, model, given, exact, parts)
                 self._placing.prove(graph, whole, scratch)
+
+    def _quantized(
+        self, whole: Placed, given: Trial, calibrated: Calibrated, folder: Path
+    ) -> Placed:
+        """The same with what a device is fed, and what ONNX Runtime's CPU makes of it."""
+        full = [Scenario(self._settings.seed, 0)] * len(calibrated.feeds)
+        given = replace(given, scenarios=tuple(full), feeds=calibrated.feeds)
+        with self._stage("exact", "computing the quantized graph on ONNX Runtime's CPU"):
+            exact, floats = (
+                run_as_is(
+                    Side(ir.load(file), file), given, folder / "exact.onnx", self._budget.left()
+                )
+                for file in (whole.file, calibrated.floats)
+            )
+        return replace(whole, device=given, exact=exact, floats=floats)
 
     def _compare(
         self, graph: GraphOutcome, given: Trial | None, written: Path, folder: Path

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from capabilities import Target
+from rewriter.quantize.spec import WeightQuantization
 
 LEVELS = ("none", "sites", "model", "device")
 """Levels of parity, each with the ones before it."""
@@ -39,6 +40,9 @@ class Settings:
         budget: minutes that comparing and placing may take together.
         seed: of all random inputs.
         mask_value: what is added to the score of a hidden key; ``None`` leaves what the model has.
+        quantize: how float weights become integers; ``None`` leaves them as they are.
+        activations: bits that activations are quantized to, 8 or 16; 0 leaves them floats.
+        calibrate: on what their ranges are measured, see :mod:`rewriter.activations.prompts`.
         drawn: keep where each node runs, for a picture of the graph.
     """
 
@@ -60,4 +64,7 @@ class Settings:
     budget: float = 10.0
     seed: int = 0
     mask_value: float | None = None
+    quantize: WeightQuantization | None = None
+    activations: Literal[0, 8, 16] = 0
+    calibrate: str = "auto"
     drawn: bool = False

@@ -23,9 +23,19 @@ COMMANDS = {
     "model": Command("rewriter.cli.model", "rewrite a model for an EP (the default)"),
     "plan": Command("rewriter.cli.plan", "what would happen, and what cannot; changes nothing"),
     "explain": Command("rewriter.cli.explain", "why an op or a node is where it is"),
+    "audit": Command("rewriter.cli.audit", "are two models one function, and where do they part"),
     "run": Command("rewriter.cli.run", "generate tokens through a folder that was written"),
+    "probe": Command("rewriter.cli.probe", "measure an installed runtime against the table"),
     "matrix": Command("rewriter.cli.matrix", "op and form against EP and version"),
 }
+
+_OWN = {
+    "audit": groups.audit,
+    "matrix": groups.matrix,
+    "probe": groups.probe,
+    "run": groups.run,
+}
+"""Subcommands whose options are their own; the others rewrite a model for a target."""
 
 _EPILOG = """\
 examples:
@@ -35,7 +45,9 @@ examples:
   rewrite plan llama.onnx --ep qnn@2.4.0 --dim batch=1 --dim seq=1 --dim past=128
   rewrite explain RotaryEmbedding --ep qnn@2.6.0
   rewrite matrix --ep qnn --op MatMulNBits
+  rewrite audit llama.onnx llama-qnn/model.onnx --dump drift/
   rewrite run gemma-qnn/ --ep qnn --prompt "Once upon a time"
+  rewrite probe --ep qnn
 
 exit codes (first that applies): 1 internal error, 2 bad usage or input, 6 memory or disk,
   3 nodes are stuck or unknown, 4 parity failed, 5 table and runtime disagree, 0 good
@@ -83,11 +95,8 @@ def _parser(command: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"rewrite {__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an internal error is")
-    if command == "matrix":
-        groups.matrix(parser)
-        return parser
-    if command == "run":
-        groups.run(parser)
+    if own := _OWN.get(command):
+        own(parser)
         return parser
     if command == "explain":
         parser.add_argument("what", help="OP, domain::OP, or MODEL:NODE")
@@ -95,6 +104,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
         parser.add_argument("model", type=Path, help="model file, or a folder that holds one")
     groups.target(parser)
     if command == "model":
+        groups.quantization(parser)
         groups.output(parser)
         groups.proof(parser)
     return parser

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from rewriter.cli import values
+from rewriter.quantize.spec import GRAINS, METHODS
 
 
 def matrix(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,78 @@ def matrix(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="as JSON")
     shape.add_argument("--markdown", action="store_true", help="as the page capabilities/README.md")
+
+
+def audit(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rewrite audit``."""
+    parser.add_argument("original", type=Path, help="the model that is right, ONNX or a checkpoint")
+    parser.add_argument("result", type=Path, help="the ONNX file that should be the same function")
+    parser.add_argument(
+        "--dump",
+        type=Path,
+        metavar="DIR",
+        help="write the smallest part that differs, as two models with their inputs",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    budget(parser)
+
+
+def probe(parser: argparse.ArgumentParser) -> None:
+    """Options of ``rewrite probe``."""
+    parser.add_argument(
+        "--ep", choices=("qnn", "openvino"), required=True, help="whose runtime is measured"
+    )
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument(
+        "--quick",
+        action="store_true",
+        help="only the cases that decide rows of the newest version (the default)",
+    )
+    size.add_argument("--full", action="store_true", help="every case")
+    parser.add_argument("--op", default="", help="only this op, with or without its domain")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--runtime", type=Path, metavar="PYTHON", help="interpreter of an environment with it"
+    )
+    where.add_argument(
+        "--environments",
+        type=Path,
+        metavar="DIR",
+        help="probe every version that pip offers, each in an environment in DIR that is made "
+        "where it is not there",
+    )
+    where.add_argument(
+        "--result",
+        type=Path,
+        metavar="FILE.json",
+        help="run nothing: take what --json printed, here or elsewhere",
+    )
+    parser.add_argument(
+        "--rows",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="rows of your own, which win over the table",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=values.size,
+        default=60,
+        metavar="SECONDS",
+        help="most time of one step of a case (default: 60)",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="add what was confirmed to the table's evidence, and to the rows that rest on it",
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="with --write: where records of this command cover a row, drop the others",
+    )
 
 
 def run(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +126,7 @@ def target(parser: argparse.ArgumentParser) -> None:
         "--ep",
         required=True,
         metavar="EP[@VERSION]",
-        help="qnn, openvino, openvino-ep, ort-cpu, or onnx-standard[@OPSET]",
+        help="qnn, openvino, openvino-ep, ort-cpu, ort-cuda, or onnx-standard[@OPSET]",
     )
     group.add_argument(
         "--dim",
@@ -130,6 +203,44 @@ def target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def quantization(parser: argparse.ArgumentParser) -> None:
+    """What becomes integers."""
+    group = parser.add_argument_group("quantization")
+    group.add_argument(
+        "--activations",
+        choices=("a16", "a8"),
+        help="quantize activations to 16 bits, or to 8 where that does little harm",
+    )
+    group.add_argument(
+        "--calibrate",
+        metavar="DATA|auto",
+        help="what their ranges are measured on: .txt with a prompt on each line, .npz with "
+        "input_ids or all inputs, or auto for random ids (default: auto)",
+    )
+    group.add_argument(
+        "--quantize", choices=("int4", "int8"), help="quantize float weights, with the error stated"
+    )
+    group.add_argument(
+        "--method",
+        choices=METHODS,
+        help="round to nearest, or search scale and zero point of each block (default: rtn)",
+    )
+    group.add_argument(
+        "--max-error",
+        type=values.share,
+        metavar="E",
+        help="largest relative error of a layer: beyond it 8 bits instead of 4, or none",
+    )
+    group.add_argument(
+        "--grain",
+        choices=GRAINS,
+        help="what shares a scale: a block of 32, or a whole column (default: block)",
+    )
+    group.add_argument(
+        "--quantize-embeddings", action="store_true", help="tables of token embeddings too"
+    )
+
+
 def output(parser: argparse.ArgumentParser) -> None:
     """What to write, and where."""
     group = parser.add_argument_group("output")
@@ -180,13 +291,18 @@ def proof(parser: argparse.ArgumentParser) -> None:
         metavar="PYTHON",
         help="interpreter of an environment with the target's runtime",
     )
-    group.add_argument(
+    budget(group)
+
+
+def budget(parser: argparse._ActionsContainer) -> None:
+    """Time and seed of what runs on a runtime."""
+    parser.add_argument(
         "--budget",
         type=values.minutes,
         default=10.0,
         metavar="MINUTES",
         help="most time on a runtime; what takes longer is cut to a slice (default: 10)",
     )
-    group.add_argument(
+    parser.add_argument(
         "--seed", type=values.seed, default=0, metavar="N", help="of the random inputs (default: 0)"
     )

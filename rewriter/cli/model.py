@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rewriter.cli.common import frontends, idle_overrides, ready_command, rules_of, target_of
 from rewriter.cli.console import progress, results, tracked
+from rewriter.cli.quantized import quantization_of, quantized_target
 from rewriter.cli.sizes import sizes_of
 from rewriter.compiling import require_compiler
 from rewriter.errors import BadInput
@@ -41,7 +42,7 @@ def _settings(options: argparse.Namespace, sources: list[Source]) -> Settings:
     model = first if len(sources) == 1 else first.parent
     sizes = sizes_of(options, sources)
     disable = rules_of(options)
-    target = target_of(options)
+    target = quantized_target(options, target_of(options))
     if options.compile:
         require_compiler(target.ep)
     output = options.output or Path(f"{model.stem}-{target.ep}")
@@ -65,6 +66,7 @@ def _settings(options: argparse.Namespace, sources: list[Source]) -> Settings:
         mask_value=options.mask_value,
         drawn=options.report is not None and options.report.suffix == ".html",
         split=options.split,
+        **quantization_of(options),
         compile=options.compile,
     )
 

@@ -54,6 +54,17 @@ def mask_value(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """A number between 0 and 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number between 0 and 1")
+    return value
+
+
 def seed(text: str) -> int:
     """A seed, which numpy wants to be 0 or more."""
     if not text.isdecimal():

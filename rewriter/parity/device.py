@@ -27,8 +27,7 @@ from rewriter.parity.settings import (
 from rewriter.parity.trial import Side, Trial, run_model
 from rewriter.parity.widen import NotWidenable, half_of, widened
 
-FIXED = Bound(DEVICE_MAX, DEVICE_RMS)
-"""What every output of a device is held to first."""
+_FIXED = Bound(DEVICE_MAX, DEVICE_RMS)
 _SEEDS_APART = 1000
 
 
@@ -70,7 +69,7 @@ def check_device(run: DeviceRun, folder: Path, time_limit: float) -> tuple[Outpu
     found = compared(run.side.model, run.exact, run.outputs, run.given, tolerance)
     if run.ep in EXACT_DEVICES:
         return found
-    judged = [_judged(one, FIXED) for one in found if one.name not in run.given.inner]
+    judged = [_judged(one, _FIXED) for one in found if one.name not in run.given.inner]
     far = [one.name for one in judged if one.error is not None and not one.ok]
     if not far:
         return tuple(judged)

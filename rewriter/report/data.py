@@ -13,6 +13,7 @@ from rewriter.parity.compare import Error
 from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.placement import Placement
 from rewriter.record import MaskChange, MaskKept
+from rewriter.report.activations import activation_data, step_data
 from rewriter.slices import Slice
 
 
@@ -35,6 +36,7 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
             "weights_after": outcome.weights_after,
         },
         "weights": [asdict(kind) for kind in outcome.weights],
+        "weight_errors": [asdict(error) for error in outcome.weight_errors],
         "graphs": [_graph(graph) for graph in outcome.graphs],
     }
 
@@ -87,6 +89,9 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
         "parts": [_part(part) for part in graph.parts],
         "compiled": [_compiled(made) for made in graph.compiled],
         "quantized": [asdict(weight) for weight in graph.quantized],
+        "traffic": graph.traffic
+        and {**asdict(graph.traffic), "bytes_per_token": graph.traffic.per_token},
+        "activations": activation_data(graph.activations),
         "disagreement": graph.fault or None,
         "notes": graph.notes,
     }
@@ -180,6 +185,7 @@ def _parity(parity: Parity) -> dict[str, Any]:
             "outputs": [_output(one) | {"bound": _bound(one.bound)} for one in device],
             "ok": all(output.ok for output in device),
         },
+        "device_quantized": step_data(parity.steps),
     }
 
 

@@ -14,7 +14,9 @@ from rewriter.parity.model import ModelParity
 from rewriter.parity.outputs import InHalf, OutputParity
 from rewriter.parity.sites import SiteParity
 from rewriter.record import Report
+from rewriter.report.activations import activation_lines, step_lines
 from rewriter.report.clean import printable
+from rewriter.report.quantized import error_lines, storage_lines
 
 _STYLE = {True: "bold green", False: "bold red"}
 _MOST = 20
@@ -32,17 +34,18 @@ def show(outcome: Outcome, console: Console) -> None:
             _parity(graph.parity, console)
         _placement(graph, console)
         _files(graph, console)
-        for (stored, computed), count in Counter(
-            (w.stored, w.computed) for w in graph.quantized
-        ).items():
-            _line(
-                console, f"  quantized   {count} weights stored in {stored}; computed in {computed}"
-            )
+        for line in storage_lines(graph):
+            _line(console, line)
+        if graph.activations is not None:
+            for line in activation_lines(graph.activations):
+                _line(console, line)
         show_notes(graph.notes, console)
     for kind in outcome.weights:
         change = f"largest error {kind.error:.1e} of max" if kind.error else "exact"
         figures = f"{kind.bytes_in:,} bytes in, {kind.bytes_out:,} out"
         _line(console, f"  {kind.type:11} {kind.tensors} tensors, {figures}: {kind.form}, {change}")
+    for line in error_lines(outcome.weight_errors):
+        _line(console, line)
     before, after = outcome.weights_before, outcome.weights_after
     graph_bytes = "in the portable graph" if outcome.weights else "before"
     _line(console, f"  weights     {before:,} bytes {graph_bytes}, {after:,} after")
@@ -179,6 +182,8 @@ def _parity(parity: Parity, console: Console) -> None:
         _model(parity.model, console)
     if parity.device is not None:
         _device(parity.device, console)
+    for text, good in step_lines(parity.steps) if parity.steps else ():
+        _line(console, text, style=_STYLE[good])
 
 
 def _sites(sites: Sequence[SiteParity], console: Console) -> None:
