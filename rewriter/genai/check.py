@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from rewriter.errors import BadInput
 from rewriter.genai.adapt import NOT_ASKED, can_share
 from rewriter.genai.graphs import GraphFile, graph_files, taken
 from rewriter.genai.helpers import read_helpers
+from rewriter.genai.named import differ, file_of, stages_of
 from rewriter.genai.names import Interface, filled, interface, names_of
-from rewriter.genai.stated import NAME
 
 
 def check(config: Mapping[str, Any], folder: Path) -> None:
@@ -27,10 +26,10 @@ def check_graphs(config: Mapping[str, Any], graphs: Sequence[GraphFile]) -> None
     """As :func:`check`, of graphs that were read."""
     decoder = config.get("model", {}).get("decoder", {})
     files = {graph.name: graph for graph in graphs}
-    if "pipeline" in decoder:
+    if decoder.get("pipeline"):
         read, step = (_chain(config, files, f"run_on_{when}") for when in ("prompt", "token_gen"))
     else:
-        read = step = [_file(files, "model.decoder.filename", decoder.get("filename"))]
+        read = step = [files[file_of(key, stage, files)] for key, stage in stages_of(decoder)]
     names = names_of(decoder)
     for chain in (read, step):
         _names(decoder, chain, files.values())
@@ -43,30 +42,21 @@ def check_graphs(config: Mapping[str, Any], graphs: Sequence[GraphFile]) -> None
 def _chain(config: Mapping[str, Any], files: Mapping[str, GraphFile], when: str) -> list[GraphFile]:
     """The graphs that run one after the other; each is fed by the runtime or one before it."""
     chain: list[GraphFile] = []
-    pipeline = config["model"]["decoder"]["pipeline"]
-    stages = [stage for entry in pipeline for stage in entry.items()]
-    for name, stage in stages:
-        key = f"model.decoder.pipeline.{name}"
-        graph = _file(files, f"{key}.filename", stage.get("filename"))
+    for key, stage in stages_of(config["model"]["decoder"]):
+        graph = files[file_of(key, stage, files)]
         inputs = {*graph.inputs, *graph.optional}
         for ports, held in (("inputs", inputs), ("outputs", set(graph.outputs))):
             if set(stage.get(ports, ())) != held:
-                _differ(f"{key}.{ports}", sorted(stage.get(ports, ())), sorted(held))
+                differ(f"{key}{ports}", sorted(stage.get(ports, ())), sorted(held))
         forwarded = stage.get("output_names_forwarder", {})
         if forwarded != graph.forwards:
-            _differ(f"{key}.output_names_forwarder", forwarded, dict(graph.forwards))
+            differ(f"{key}output_names_forwarder", forwarded, dict(graph.forwards))
         pad = config["model"].get("pad_token_id", 0)
         if graph.pad not in (None, pad):
-            _differ("model.pad_token_id", pad, graph.pad)
+            differ("model.pad_token_id", pad, graph.pad)
         if stage.get(when, True):
             chain.append(graph)
     return chain
-
-
-def _file(files: Mapping[str, GraphFile], key: str, name: Any) -> GraphFile:
-    if name not in files:
-        _differ(key, name, sorted(files))
-    return files[str(name)]
 
 
 def _names(
@@ -82,17 +72,17 @@ def _names(
         for one in sorted(set(_each(name, layers)) - set(asked)):
             if one in everywhere & made:
                 # The runtime fills all inputs that it knows, and never looks at the stage's.
-                _differ(key, one, "a stage that makes it")
+                differ(key, one, "a stage that makes it")
             unasked = name.startswith(NOT_ASKED) or not stated or one in everywhere
             if "%d" in name or not unasked:
-                _differ(key, one, sorted(asked))
+                differ(key, one, sorted(asked))
     for role, name in outputs.items():
         for one in _each(name, layers):
             if one not in made:
-                _differ(f"model.decoder.outputs.{role}", one, sorted(made))
+                differ(f"model.decoder.outputs.{role}", one, sorted(made))
     named = {one for name in inputs.values() for one in _each(name, layers)}
     if unnamed := sorted(set(asked) - named):
-        _differ("model.decoder.inputs", "silent on inputs that nothing fills", unnamed)
+        differ("model.decoder.inputs", "silent on inputs that nothing fills", unnamed)
 
 
 def _each(name: str, layers: range) -> list[str]:
@@ -103,15 +93,15 @@ def _sizes(model: Mapping[str, Any], found: Interface) -> None:
     decoder = model["decoder"]
     layers = len(found.pasts)
     if decoder.get("num_hidden_layers") != layers:
-        _differ("model.decoder.num_hidden_layers", decoder.get("num_hidden_layers"), layers)
+        differ("model.decoder.num_hidden_layers", decoder.get("num_hidden_layers"), layers)
     # Layers may differ; the runtime then asks the graph, and takes what is stated for the others.
     for key, axis in (("head_size", 3), ("num_key_value_heads", 1)):
         sizes = {port.shape[axis] for pair in found.pasts.values() for port in pair}
         if decoder.get(key) not in sizes:
-            _differ(f"model.decoder.{key}", decoder.get(key), sorted(sizes, key=str))
+            differ(f"model.decoder.{key}", decoder.get(key), sorted(sizes, key=str))
     words = found.logits.shape[-1] if found.logits is not None else None
     if isinstance(words, int) and model.get("vocab_size") != words:
-        _differ("model.vocab_size", model.get("vocab_size"), words)
+        differ("model.vocab_size", model.get("vocab_size"), words)
 
 
 def _lengths(
@@ -120,36 +110,29 @@ def _lengths(
     model, search = config["model"], config.get("search", {})
     context, longest = model.get("context_length"), search.get("max_length")
     if not context or not longest or longest > context:
-        _differ("search.max_length", longest, f"at most {context} (model.context_length)")
+        differ("search.max_length", longest, f"at most {context} (model.context_length)")
     rows = found.pasts[0][0].shape[2]
     window = model["decoder"].get("sliding_window")
     fixed = isinstance(rows, int)
     shared = search.get("past_present_share_buffer", False)
     if shared is not fixed and (fixed or not can_share(chain)):
         what = f"caches of {rows} rows" if fixed else "caches that grow"
-        _differ("search.past_present_share_buffer", shared, what)
+        differ("search.past_present_share_buffer", shared, what)
     if (window is not None) is not fixed:
-        _differ("model.decoder.sliding_window", window, f"caches of {rows} rows")
+        differ("model.decoder.sliding_window", window, f"caches of {rows} rows")
     if window is None:
         return
     if context != rows:
-        _differ("model.context_length", context, rows)
+        differ("model.context_length", context, rows)
     tokens = found.step["input_ids"].shape[1]
     if first and tokens != window.get("window_size"):
-        _differ("model.decoder.sliding_window.window_size", window.get("window_size"), tokens)
+        differ("model.decoder.sliding_window.window_size", window.get("window_size"), tokens)
     if not first and tokens != 1:
-        _differ("model.decoder.pipeline", "for one token at a time (run_on_token_gen)", tokens)
+        differ("model.decoder.pipeline", "for one token at a time (run_on_token_gen)", tokens)
     layouts = {graph.layout.alignment for graph in chain if graph.layout is not None}
     alignment = window.get("alignment", "right")
     if layouts != {alignment}:
-        _differ("model.decoder.sliding_window.alignment", alignment, sorted(layouts))
+        differ("model.decoder.sliding_window.alignment", alignment, sorted(layouts))
     for key, must in (("slide_key_value_cache", False), ("slide_inputs", True)):
         if window.get(key, True) is not must:
-            _differ(f"model.decoder.sliding_window.{key}", window.get(key, True), must)
-
-
-def _differ(key: str, stated: Any, held: Any) -> NoReturn:
-    raise BadInput(
-        f"{NAME}: '{key}' is {stated}, and the graphs have {held}; correct it, or take "
-        "the file away to go without"
-    )
+            differ(f"model.decoder.sliding_window.{key}", window.get(key, True), must)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,9 @@ import onnx_ir as ir
 
 from rewriter.cache_layout import CacheLayout, cache_layout
 from rewriter.facts import op_of
+from rewriter.graph_names import compiled_file, graph_name, plain_file
 from rewriter.source import CONTEXT
 
-_NAME = re.compile(r"(model|prefill|decode)(?:-(\d+)-[a-z]+)?\.onnx")
 STAGES = {"model": "decoder", "prefill": "context", "decode": "iterator"}
 """What the stages of a phase are called in a pipeline; phases in their order."""
 
@@ -64,8 +63,7 @@ class GraphFile:
     @property
     def stage(self) -> str:
         """The id of its stage in a pipeline."""
-        part = self.name.removesuffix(".onnx").removesuffix("_ctx").removeprefix(self.phase)
-        return STAGES[self.phase] + part
+        return STAGES[self.phase] + plain_file(Path(self.name)).stem.removeprefix(self.phase)
 
 
 def graph_files(folder: Path) -> list[GraphFile]:
@@ -74,8 +72,9 @@ def graph_files(folder: Path) -> list[GraphFile]:
     Raises:
         BadInput: the note on the caches of a graph is damaged.
     """
-    found = [(match, path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-    files = [_read(path, match[1], int(match[2] or 0)) for match, path in found]
+    found = [(graph_name(path), path) for path in folder.glob("*.onnx")]
+    own = [(name, path) for name, path in found if not name.component and not name.compiled]
+    files = [_read(path, name.phase, name.part) for name, path in own]
     return sorted(files, key=lambda file: ([*STAGES].index(file.phase), file.part))
 
 
@@ -102,7 +101,7 @@ def given(graphs: Sequence[GraphFile]) -> dict[str, Port]:
 
 def _read(path: Path, phase: str, part: int) -> GraphFile:
     model = ir.load(path)
-    compiled = path.with_name(f"{path.stem}_ctx.onnx")
+    compiled = compiled_file(path)
     return GraphFile(
         name=compiled.name if compiled.is_file() else path.name,
         phase=phase,

@@ -83,11 +83,12 @@ def filled(template: str, number: int) -> str:
 
 
 def _numbered(ports: Mapping[str, Port], key: str, value: str) -> dict[int, tuple[Port, Port]]:
-    numbers = sorted(_matches(ports, key) & _matches(ports, value))
-    return {i: (ports[filled(key, i)], ports[filled(value, i)]) for i in numbers}
+    both = sorted(numbers(ports, key) & numbers(ports, value))
+    return {i: (ports[filled(key, i)], ports[filled(value, i)]) for i in both}
 
 
-def _matches(names: Iterable[str], template: str) -> set[int]:
+def numbers(names: Iterable[str], template: str) -> set[int]:
+    """The numbers with which a template gives one of some names."""
     front, _, back = template.partition("%d")
     pattern = re.compile(f"{re.escape(front)}(\\d+){re.escape(back)}")
     return {int(match[1]) for name in names if (match := pattern.fullmatch(name))}

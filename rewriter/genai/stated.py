@@ -16,6 +16,10 @@ def _number(value: Any) -> bool:
     return type(value) is int
 
 
+def _ids(value: Any) -> bool:
+    return value is None or all(map(_number, value if isinstance(value, list) else [value]))
+
+
 def _object(value: Any) -> bool:
     return isinstance(value, dict)
 
@@ -24,8 +28,16 @@ def _names(value: Any) -> bool:
     return _object(value) and all(isinstance(name, str) for name in value.values())
 
 
-def _options(value: Any) -> bool:
+def _nested(value: Any) -> bool:
     return isinstance(value, list) and all(_object(o) for e in value for o in (e, *_inside(e)))
+
+
+def _pipeline(value: Any) -> bool:
+    if not _nested(value):
+        return False
+    stages = [stage for entry in value for stage in entry.values()]
+    lists = [stage.get(kind, []) for stage in stages for kind in ("inputs", "outputs")]
+    return all(isinstance(li, list) and all(isinstance(n, str) for n in li) for li in lists)
 
 
 def _inside(value: Any) -> list[Any]:
@@ -40,11 +52,13 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (_DECODER, _object, "an object"),
     (("model", "context_length"), _number, "a whole number"),
     (("model", "pad_token_id"), _number, "a whole number"),
+    (("model", "eos_token_id"), _ids, "a token id or a list of them"),
     (("search", "max_length"), _number, "a whole number"),
     ((*_DECODER, "inputs"), _names, "an object of names"),
     ((*_DECODER, "outputs"), _names, "an object of names"),
+    ((*_DECODER, "pipeline"), _pipeline, "a list of stages with lists of inputs and outputs"),
     ((*_DECODER, "session_options"), _object, "an object"),
-    ((*_DECODER, "session_options", "provider_options"), _options, "a list of objects"),
+    ((*_DECODER, "session_options", "provider_options"), _nested, "a list of objects"),
 )
 """What is read of a file, from the outside in; all else is passed on unseen."""
 

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import index
-from pathlib import Path
-from typing import Any
 
 from rewriter.errors import BadInput
+from rewriter.genai.named import Ports, check_named
+from rewriter.genai.stated import NAME, stated
 from rewriter.generate.folder import Folder
-
-NAME = "genai_config.json"
-_MANY = 64
-"""A name with %d stands for the ones of the layers, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,55 +26,28 @@ class Config:
 def read_config(folder: Folder) -> Config:
     """What the file says, once its names are known to be those of the graphs.
 
+    What it leaves out is not asked for: a person may have written it to say when to stop.
+
     Raises:
         BadInput: it is damaged, or names files, inputs or outputs that are not there.
     """
     file = folder.path / NAME
     if not file.is_file():
         return Config()
-    try:
-        model = json.loads(file.read_text(encoding="utf-8"))["model"]
-        decoder = model["decoder"]
-        ends = model.get("eos_token_id")
-        listed = ends if isinstance(ends, list) else [ends]
-        stop = frozenset(index(token) for token in listed if token is not None)
-        context = index(model["context_length"]) if "context_length" in model else None
-        stages = list(_stages(decoder))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        raise BadInput(f"{file}: is no configuration of onnxruntime-genai; remove it") from None
-    for stage in stages:
-        _check(folder, file, stage)
-    return Config(stop, context)
+    config = stated(file)
+    model = config.get("model", {})
+    if "decoder" not in model:
+        raise BadInput(f"{NAME}: is no configuration of a decoder; mend it or take it away")
+    check_named(config, _ports(folder))
+    ends = model.get("eos_token_id")
+    stop = frozenset(ends if isinstance(ends, list) else () if ends is None else (ends,))
+    return Config(stop, model.get("context_length"))
 
 
-def _stages(decoder: Mapping[str, Any]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Files with the names of their inputs and outputs."""
-    for stage in (s for entry in decoder.get("pipeline", []) for s in entry.values()):
-        yield str(stage["filename"]), [*map(str, stage["inputs"])], [*map(str, stage["outputs"])]
-    if not decoder.get("pipeline"):
-        names = [[str(n) for n in decoder.get(k, {}).values()] for k in ("inputs", "outputs")]
-        yield str(decoder["filename"]), names[0], names[1]
-
-
-def _check(folder: Folder, file: Path, stage: tuple[str, list[str], list[str]]) -> None:
-    name, inputs, outputs = stage
-    parts = {p.file.name: p for graph in folder.graphs.values() for p in graph.parts}
-    parts |= {p.compiled.name: p for p in parts.values() if p.compiled is not None}
-    if name not in parts and (folder.path / name).is_file():
-        return  # a graph of the runtime's own, such as one that makes masks
-    if name not in parts:
-        raise BadInput(
-            f"{file}: names the model '{name}', and the folder holds {', '.join(parts)}; write the "
-            "folder anew"
-        )
-    for what, told, found in (
-        ("input", inputs, parts[name].inputs),
-        ("output", outputs, parts[name].outputs),
-    ):
-        for entry in told:
-            names = [entry.replace("%d", str(n)) for n in range(_MANY)]
-            if not any(each in found for each in names):
-                raise BadInput(
-                    f"{file}: names the {what} '{entry}', which {name} does not have; write the "
-                    "folder anew"
-                )
+def _ports(folder: Folder) -> dict[str, Ports | None]:
+    """What the files have; not known of graphs of the runtime's own, such as one for masks."""
+    found: dict[str, Ports | None] = {path.name: None for path in folder.path.glob("*.onnx")}
+    for part in (part for graph in folder.graphs.values() for part in graph.parts):
+        for file in filter(None, (part.file, part.compiled)):
+            found[file.name] = (part.inputs, part.outputs)
+    return found

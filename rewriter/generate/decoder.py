@@ -16,7 +16,9 @@ import onnx_ir as ir
 
 from rewriter.compiling.check import Context, check_context
 from rewriter.errors import BadInput, RuntimeFault
-from rewriter.generate.folder import Folder, Graph, Part
+from rewriter.generate.folder import Folder
+from rewriter.generate.graph import Graph, Part
+from rewriter.generate.no_kernel import no_kernel
 from rewriter.generate.plan import Call, calls, inputs
 from rewriter.parity.settings import EXACT, drop_accuracy_level
 from rewriter.placement import qnn
@@ -177,7 +179,7 @@ def opened(
         say: is told what begins.
 
     Raises:
-        BadInput: the EP does not take a graph whole.
+        BadInput: the EP does not take a graph whole, or has no kernel for a node.
         RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
     """
     parts = [(g, part) for g in folder.graphs.values() for part in g.parts]
@@ -195,7 +197,7 @@ def opened(
             else:
                 job = _job(part, ep, contexts.get(part.name))
             decoder.options.update(job.provider_options)
-            decoder._numbers[part.name] = _open(sessions, job, part)
+            decoder._numbers[part.name] = _open(sessions, job, part, python)
         decoder.versions = dict(sessions.versions)
         yield decoder
 
@@ -251,7 +253,7 @@ def _exact(part: Part, folder: Path) -> Job:
     return Job(file, external_data_dir=data, config=EXACT)
 
 
-def _open(sessions: Sessions, job: Job, part: Part) -> int:
+def _open(sessions: Sessions, job: Job, part: Part, python: Path | None) -> int:
     try:
         return sessions.open(job)
     except Refused as refused:
@@ -260,6 +262,9 @@ def _open(sessions: Sessions, job: Job, part: Part) -> int:
             f"--ep openvino' ({refused})"
         ) from None
     except RuntimeFault as fault:
+        cpu = job.ep == "cpu" and fault.kind == "error"
+        if cpu and (known := no_kernel(part, str(fault), python)):
+            raise BadInput(known) from None
         if not qnn.refused_fallback(fault):
             raise
         raise BadInput(

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rewriter.errors import BadInput
-from rewriter.generate.folder import Folder, Graph
+from rewriter.generate.folder import Folder
+from rewriter.generate.graph import Graph
 from rewriter.generate.ports import Port
 
 Array = npt.NDArray[Any]

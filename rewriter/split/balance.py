@@ -18,6 +18,19 @@ _SHAPES = frozenset({ir.DataType.BOOL, ir.DataType.INT64})
 those graphs are to be cut alike."""
 
 
+def require_layers(count: int, parts: int) -> None:
+    """So many layers are enough for so many parts.
+
+    Raises:
+        BadInput: they are not.
+    """
+    if not 1 <= parts <= count:
+        only = "1 layer" if count == 1 else f"{count} layers"
+        raise BadInput(
+            f"--split {parts}: the model has {only}; give a number from 1 to {count}, or auto"
+        )
+
+
 def balance(layers: Sequence[frozenset[ir.Value]], parts: int | None) -> list[range]:
     """Runs of layers, the largest of them as small as can be.
 
@@ -29,11 +42,8 @@ def balance(layers: Sequence[frozenset[ir.Value]], parts: int | None) -> list[ra
         BadInput: there are fewer layers than runs.
     """
     count = len(layers)
-    if parts is not None and not 1 <= parts <= count:
-        only = "1 layer" if count == 1 else f"{count} layers"
-        raise BadInput(
-            f"--split {parts}: the model has {only}; give a number from 1 to {count}, or auto"
-        )
+    if parts is not None:
+        require_layers(count, parts)
     sizes = _sizes(layers)
     if parts is not None:
         return _runs(sizes, count, parts)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from rewriter.cache_layout import CacheLayout, cache_layout, forget
 from rewriter.errors import BadInput
-from rewriter.split.balance import balance
+from rewriter.split.balance import balance, require_layers
 from rewriter.split.flow import Flow, captured, inner_nodes, walk
 from rewriter.split.stages import Stages, stages
 from rewriter.split.trunk import Trunk, trunk
@@ -33,6 +33,22 @@ class Part:
 
     name: Name
     model: ir.Model
+
+
+def foresee(model: ir.Model, parts: int) -> None:
+    """Before a model is lowered: whether it will have layers for so many parts, as far as is known.
+
+    Fused ops and missing types may hide its layers, and then nothing is said: :func:`split` will.
+
+    Raises:
+        BadInput: its layers are fewer.
+    """
+    flow = Flow(model)
+    try:
+        count = stages(flow, trunk(flow)).layers
+    except BadInput:
+        return
+    require_layers(count, parts)
 
 
 def split(model: ir.Model, parts: int | None) -> list[Part]:

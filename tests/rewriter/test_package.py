@@ -131,6 +131,22 @@ def test_the_decoder_alone_is_split(package: Path, tmp_path: Path) -> None:
     assert "text-prefill.onnx" not in files
 
 
+@pytest.mark.parametrize("words", [(), ("--split", "1")], ids=["whole", "parts"])
+def test_what_is_written_generates_what_the_package_does(
+    words: tuple[str, ...], package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The decoder is driven with its embedding; ``rewrite run`` has no use for the encoder."""
+    fast = ("--ep", "qnn@2.7.0", "--no-place", "--parity", "none")
+    assert _run(package, tmp_path / "out", *fast, *STATIC, *words)[0] == 0
+    found = []
+    for folder in (package, tmp_path / "out"):
+        capsys.readouterr()
+        assert main(["run", str(folder), "--ids", "3,1,4,1,5", "--max-new-tokens", "6"]) == 0
+        found.append(capsys.readouterr().out.split(","))
+    assert found[0] == found[1]
+    assert len(set(found[0])) > 2
+
+
 def _shape(file: Path) -> Sequence[object]:
     first = ir.load(file).graph.inputs[0]
     assert first.shape is not None

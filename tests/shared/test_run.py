@@ -2,102 +2,57 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import onnx_ir as ir
 import pytest
 
 from rewriter.cli import main
 from rewriter.generate.decoder import opened
 from rewriter.generate.folder import read_folder
 from rewriter.generate.greedy import generate
-from rewriter.parity.settings import DEVICE_MAX
-from rewriter.runtime.versions import installed
-from tests.shared import SHARED, needs_shared
-from tests.steps import Steps
+from tests.shared import SHARED, needs_shared, static_pairs
+from tests.shared.static_pairs import GEGLU, NEAR, ROWS, S, error, original, static_pair
 
 pytestmark = needs_shared
 
-MODELS, GENAI = SHARED / "models", SHARED / "onnx" / "genai"
-UNREADABLE = {"gemma4_moe"}
-"""Files that ONNX Runtime's CPU refuses (geglu), so that there is no original to compare with."""
-CHECKPOINTS = sorted(str(p.relative_to(SHARED)) for p in MODELS.glob("*/Q4_K_M.gguf"))
-FILES = CHECKPOINTS + sorted(
-    str(p.relative_to(SHARED))
-    for p in GENAI.glob("*/*/model.onnx")
-    if p.parents[1].name not in UNREADABLE
-)
-S, ROWS, STEPS, NEAR = 8, 32, 16, 1e-4
-FAST = ["--parity", "none", "--no-place"]
-STATIC = ["--static", "both", "--seq", str(S), "--max-seq-len", str(ROWS)]
 
-
-def static_pair(file: str, ep: str, folder: Path) -> Path:
-    words = [str(SHARED / file), "--ep", ep, "-o", str(folder), *STATIC, *FAST]
-    assert main(words) == 0
-    return folder
-
-
-def original(file: str, folder: Path) -> Steps:
-    """The same with growing caches on ONNX Runtime's CPU, nothing rounded."""
-    source, sizes = SHARED / file, {}
-    if source.suffix == ".gguf":
-        assert main([str(source), "--ep", "ort-cpu", "-o", str(folder), *FAST]) == 0
-        return Steps(folder / "model.onnx")
-    config = source.parent / "genai_config.json"
-    if config.exists():
-        decoder = json.loads(config.read_text(encoding="utf-8"))["model"]["decoder"]
-        sizes["kv_cache_dim"] = decoder["head_size"]
-    model = ir.load(source)
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        node.attributes.pop("accuracy_level", None)
-    folder.mkdir()
-    ir.save(model, folder / "model.onnx", external_data="model.onnx.data")
-    return Steps(folder / "model.onnx", sizes)
-
-
-def prompt_of(file: str) -> list[int]:
-    """The first ids of the golden that lies beside or above."""
-    source = (SHARED / file).parent
-    golden = next(f for f in (source, source.parent) if (f / "golden_hf.npz").exists())
-    ids: list[int] = np.load(golden / "golden_hf.npz")["input_ids"][0].tolist()
-    return ids
-
-
-def error(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> float:
-    assert found.shape == expected.shape
-    assert np.isfinite(expected).all()
-    assert expected.std() > 0.1
-    return float(np.abs(found - expected).max() / expected.std())
-
-
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", static_pairs.QUICK)
 def test_a_static_pair_says_what_the_original_says(file: str, tmp_path: Path) -> None:
-    """8 tokens and 16 steps on the CPU, and the same tokens on the emulated NPU."""
-    steps, prompt = original(file, tmp_path / "original"), prompt_of(file)[:S]
-    tokens, logits = steps.greedy(prompt, STEPS)
-    folder = read_folder(static_pair(file, "qnn@2.7.0", tmp_path / "static"))
-    with opened(folder) as decoder:
-        assert list(generate(decoder, prompt, STEPS)) == tokens
-        decoder.restart()
-        found = [decoder.feed(prompt)[0]]
-        found += [decoder.feed([token])[0] for token in tokens[:-1]]
-    assert error(np.concatenate(found), logits) < NEAR
-    if installed("qnn") != "2.7.0":
-        pytest.skip("onnxruntime-qnn 2.7.0 is not installed")
-    with opened(folder, "qnn") as decoder:
-        found = [decoder.feed(prompt)[0]]
-        found += [decoder.feed([token])[0] for token in tokens[:-1]]
-    emulated = np.concatenate(found)
-    assert error(emulated, logits) > 1e-5, "it was not HTP"
-    best, second = np.sort(logits, axis=1)[:, :-3:-1].T
-    clear = best - second > 2 * DEVICE_MAX * logits.std()
-    assert clear.sum() > len(logits) // 2
-    assert (emulated.argmax(axis=1) == logits.argmax(axis=1))[clear].all()
+    """8 tokens and 16 steps on the CPU, and on the emulated NPU by tokens of its own.
+
+    Every other model: ``pytest -m slow tests/sweeps/test_static_pairs.py``.
+    """
+    static_pairs.check(file, tmp_path)
+
+
+def test_every_model_is_found() -> None:
+    """A glob that finds nothing would pass."""
+    assert len(static_pairs.GGUF) >= 15
+    assert len(static_pairs.FOLDERS) >= 4
+    assert len(static_pairs.GENAI) >= 7
+    assert set(static_pairs.QUICK) <= set(static_pairs.EVERY)
+
+
+def test_the_original_of_a_file_that_the_cpu_does_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is lowered itself, and gives the golden; the file is refused by the name of its node."""
+    steps, folder = original(GEGLU, tmp_path / "original"), (SHARED / GEGLU).parent
+    ids, golden = (
+        np.load(folder.parent / "golden_hf.npz"),
+        np.load(folder / "golden_decomposed.npz"),
+    )
+    assert error(steps(ids["input_ids"]), golden["prefill_logits"]) < NEAR
+    assert error(steps(ids["decode_ids"]), golden["decode_logits"]) < NEAR
+    capsys.readouterr()
+    assert main(["run", str(folder), "--ids", "3"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        f"rewrite: {SHARED / GEGLU}: ONNX Runtime's CPU has no kernel for its com.microsoft::MoE "
+        f"'/model/layers.0/moe/MoE' [activation_type=geglu/relu2]; 'rewrite {SHARED / GEGLU} "
+        "--ep ort-cpu --parity none -o FOLDER' replaces it, or says why it cannot"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from rewriter.cli import main
 from rewriter.runtime.versions import installed
 from tests.decoders import Decoder, decoder
-from tests.rewriter.generate.toys import WORDS, Toy, greedy
+from tests.rewriter.generate.toys import F32, WORDS, Toy, edit, greedy
 from tests.steps import Steps
 
 Capture = pytest.CaptureFixture[str]
@@ -166,6 +166,34 @@ def test_graphs_that_qnn_does_not_take(tmp_path: Path, folder: Path, capsys: Cap
     said = failed(capsys, str(folder), "--ids", "1", "--ep", "qnn")
     assert "prefill.onnx: QNN does not take all of its nodes" in said
     assert "'rewrite MODEL --ep qnn'" in said
+
+
+def test_a_node_that_the_cpu_has_no_kernel_for(tmp_path: Path, capsys: Capture) -> None:
+    """It is named, and what is advised gives a folder that runs."""
+    Toy().save(tmp_path, "model")
+    file = tmp_path / "model.onnx"
+
+    def change(model: ir.Model) -> None:
+        added = next(node for node in model.graph if node.outputs[0].name == "mixed")
+        zeros = ir.Value(name="zeros", const_value=ir.tensor(np.zeros(16, "f4"), name="zeros"))
+        model.graph.initializers["zeros"] = zeros
+        x, out = added.inputs
+        node = ir.node("BiasAdd", [x, zeros, out], domain="com.microsoft", name="sum")
+        model.graph.insert_after(added, node)
+        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(F32), added.outputs[0].shape
+        ir.convenience.replace_all_uses_with(added.outputs[0], node.outputs[0])
+        model.graph.remove(added, safe=True)
+        model.opset_imports["com.microsoft"] = 1
+
+    edit(file, change)
+    said = failed(capsys, str(tmp_path), "--ids", ids(PROMPT))
+    assert f"{file}: ONNX Runtime's CPU has no kernel for its com.microsoft::BiasAdd 'sum'" in said
+    assert f"'rewrite {file} --ep ort-cpu --parity none -o FOLDER' replaces it" in said
+    words = [str(file), "--ep", "ort-cpu", "--parity", "none", "-o", str(tmp_path / "out")]
+    assert main(words) == 0
+    capsys.readouterr()
+    out, _ = run(capsys, str(tmp_path / "out"), "--ids", ids(PROMPT), "--max-new-tokens", "6")
+    assert out == ids(greedy(PROMPT, 6)) + "\n"
 
 
 # -- what is wrong -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,24 +18,10 @@ from rewriter.generate.decoder import opened
 from rewriter.generate.folder import read_folder
 from rewriter.source import CONTEXT
 from tests.decoders import Decoder, decoder
-from tests.rewriter.generate.toys import PAST, Toy
+from tests.rewriter.generate.toys import PAST, Toy, edit, pair, renamed
 from tests.rewriter.runtime.models import save_linear
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-
-
-def pair(folder: Path, *, parts: bool = False, **spec: Any) -> Path:
-    """Prefill and decode with caches at the left."""
-    given = {"alignment": "left", **spec}
-    Toy(**given, tokens=4).save(folder, "prefill", parts=parts)
-    Toy(**given, tokens=1).save(folder, "decode", parts=parts)
-    return folder
-
-
-def edit(file: Path, change: Callable[[ir.Model], None]) -> None:
-    model = ir.load(file)
-    change(model)
-    ir.save(model, file)
 
 
 def shape_of(name: str, *dims: int | str) -> Callable[[ir.Model], None]:
@@ -44,15 +31,6 @@ def shape_of(name: str, *dims: int | str) -> Callable[[ir.Model], None]:
         for value in (*model.graph.inputs, *model.graph.outputs):
             if value.name == name:
                 value.shape = ir.Shape(dims)
-
-    return change
-
-
-def renamed(old: str, new: str) -> Callable[[ir.Model], None]:
-    def change(model: ir.Model) -> None:
-        for value in (*model.graph.inputs, *model.graph.outputs):
-            if value.name == old:
-                value.name = new
 
     return change
 
@@ -345,27 +323,35 @@ def test_a_configuration_that_fits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("{", "is no configuration of onnxruntime-genai"),
-        ({}, "is no configuration of onnxruntime-genai"),
-        ({**PLAIN, "eos_token_id": "two"}, "is no configuration of onnxruntime-genai"),
-        ({"decoder": stage("other.onnx", [])}, "is no configuration of onnxruntime-genai"),
+        ("{", "is no JSON"),
+        ({}, "is no configuration of a decoder"),
+        ({**PLAIN, "eos_token_id": "two"}, "'model.eos_token_id' is not a token id or a list"),
+        ({"decoder": stage("other.onnx", [])}, "'model.decoder.inputs' is not an object of names"),
+        (
+            {"decoder": {"pipeline": [{"a": {"filename": "model.onnx", "inputs": [1]}}]}},
+            "'model.decoder.pipeline' is not a list of stages",
+        ),
+        (
+            {"decoder": {"filename": ["model.onnx"]}},
+            "'model.decoder.filename' is ['model.onnx'], and the graphs have ['model.onnx']",
+        ),
         (
             {"decoder": {"pipeline": [{"a": stage("other.onnx", [])}]}},
-            "names the model 'other.onnx', and the folder holds model.onnx",
+            "'model.decoder.pipeline.a.filename' is other.onnx, and the graphs have ['model.onnx']",
         ),
         (
             {"decoder": {"pipeline": [{"a": stage("model.onnx", ["input_ids", "other"])}]}},
-            "names the input 'other', which model.onnx does not have",
+            "'model.decoder.pipeline.a.inputs' is other, and the graphs have ['attention_mask', ",
         ),
         (
             {"decoder": {**PLAIN["decoder"], "outputs": {"present_key_names": "kept.%d"}}},  # type: ignore[dict-item]  # PLAIN is of mixed values
-            "names the output 'kept.%d', which model.onnx does not have",
+            "'model.decoder.outputs.present_key_names' is kept.%d, and the graphs have ['logits', ",
         ),
     ],
 )
 def test_a_configuration_that_does_not(model: Any, said: str, tmp_path: Path) -> None:
     Toy().save(tmp_path, "model")
-    with pytest.raises(BadInput, match=said.replace(".", r"\.")):
+    with pytest.raises(BadInput, match=re.escape(said)):
         read_config(read_folder(config_of(tmp_path, model)))
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rewriter.errors import BadInput
 from rewriter.generate.cache import Cache, Caches
-from rewriter.generate.folder import Folder, Graph
+from rewriter.generate.folder import Folder
+from rewriter.generate.graph import Graph
 from rewriter.generate.plan import CacheFull, calls, inputs, limit
 from rewriter.generate.ports import Port
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -211,3 +212,51 @@ class Toy:
         if note and self.note and self.alignment != "none":
             CacheLayout(self.alignment).note(model)
         ir.save(model, path.with_name(f"{path.name}.onnx"))
+
+
+def package(folder: Path, *, fixed: bool) -> Path:
+    """A decoder in two parts and its embedding, as components of a model that exporters cut so.
+
+    Args:
+        folder: where they are written.
+        fixed: prefill of 4 tokens and decode; else one graph of each, whose caches grow.
+    """
+    phases = {"prefill": 4, "decode": 1} if fixed else {"model": None}
+    for name, tokens in phases.items():
+        Toy("left" if fixed else "growing", tokens).save(folder, name, parts=True)
+        phase = f"-{name}" if fixed else ""
+        for old, new in (
+            ("1-embedding", f"embedding{phase}"),
+            ("2-layers", f"text{phase}-1-layers"),
+            ("3-head", f"text{phase}-2-head"),
+        ):
+            file = folder / f"{name}-{old}.onnx"
+            edit(file, renamed("hidden", "inputs_embeds"))
+            file.rename(folder / f"{new}.onnx")
+    return folder
+
+
+def pair(folder: Path, *, parts: bool = False, **spec: Any) -> Path:
+    """Prefill and decode with caches at the left."""
+    given = {"alignment": "left", **spec}
+    Toy(**given, tokens=4).save(folder, "prefill", parts=parts)
+    Toy(**given, tokens=1).save(folder, "decode", parts=parts)
+    return folder
+
+
+def edit(file: Path, change: Callable[[ir.Model], None]) -> None:
+    """Change a file."""
+    model = ir.load(file)
+    change(model)
+    ir.save(model, file)
+
+
+def renamed(old: str, new: str) -> Callable[[ir.Model], None]:
+    """Give inputs and outputs of a name another one."""
+
+    def change(model: ir.Model) -> None:
+        for value in (*model.graph.inputs, *model.graph.outputs):
+            if value.name == old:
+                value.name = new
+
+    return change

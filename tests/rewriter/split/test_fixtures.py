@@ -9,9 +9,11 @@ import pytest
 
 from capabilities import target
 from frontends import read
+from rewriter.cli import main
+from rewriter.errors import BadInput
 from rewriter.lowering import lower
 from rewriter.passes.fix_dims import fix_dims
-from rewriter.split import Written, write_parts
+from rewriter.split import Written, foresee, write_parts
 from tests.rewriter.split import chain
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -67,6 +69,24 @@ def test_the_chain_is_bit_equal(file: str, ep: str, dims: dict[str, int], tmp_pa
             for handed in part.cut.hands:
                 assert handed.dtype == "float", "integers and booleans stay inside"
         chain.same(expected, chain.run([part.path for part in written], feeds))
+
+
+@pytest.mark.parametrize("file", sorted({file for file, *_ in CASES}))
+def test_layers_are_counted_before_a_model_is_lowered(file: str) -> None:
+    model, layers = read(FIXTURES / file), LAYERS.get(Path(file).parent.name, 2)
+    foresee(model, layers)
+    with pytest.raises(BadInput, match=f"the model has {layers} layers; give a number from 1 to"):
+        foresee(model, layers + 1)
+
+
+def test_too_many_parts_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(FIXTURES / "gguf" / "olmo2" / "model.gguf"), "--ep", "qnn", "--split", "3"]
+    assert main([*words, "-o", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert "--split 3: the model has 2 layers; give a number from 1 to 2, or auto" in said
+    assert "prefill: writing" not in said
 
 
 @pytest.mark.parametrize("name", ["gemma3", "smollm3"])

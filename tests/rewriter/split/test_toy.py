@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from rewriter.errors import BadInput
-from rewriter.split import Part, check, cut_at, split, stages, write_parts
+from rewriter.split import Part, check, cut_at, foresee, split, stages, write_parts
 from tests.graphs import Builder
 from tests.rewriter.split import chain
 from tests.rewriter.split.toy import TOKENS, WIDTH, Toy, saved, toy
@@ -136,6 +136,8 @@ def test_the_model_is_left_as_it_was() -> None:
 def test_more_parts_than_layers_name_the_layers(parts: int) -> None:
     with pytest.raises(BadInput, match=rf"--split {parts}: the model has 4 layers; .* 1 to 4"):
         split(toy(), parts)
+    with pytest.raises(BadInput, match=rf"--split {parts}: the model has 4 layers; .* 1 to 4"):
+        foresee(toy(), parts)
 
 
 def test_no_attention_is_refused() -> None:
@@ -143,6 +145,7 @@ def test_no_attention_is_refused() -> None:
     x = b.input("x", ir.DataType.FLOAT, (1, 4))
     y = b.op("MatMul", x, b.const("w", np.ones((4, 4), np.float32)), name="y")
     model = b.model([(y, ir.DataType.FLOAT, (1, 4))])
+    foresee(model, 9)  # what becomes of the model may have one
     with pytest.raises(BadInput, match="no attention that tells its layers; leave --split out"):
         split(model, None)
 
