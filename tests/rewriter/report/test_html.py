@@ -151,7 +151,9 @@ def test_35_layers_are_drawn_once_and_the_page_stays_small() -> None:
 
 def test_a_graph_without_end_stays_below_2_mb() -> None:
     states = [
-        NodeState(f"node {n}" * 3, f"Op{n % 70}", Place.EP, "any", f"why {n} " * 12, "rule", "node", ())
+        NodeState(
+            f"node {n}" * 3, f"Op{n % 70}", Place.EP, "any", f"why {n} " * 12, "rule", "node", ()
+        )
         for n in range(9000)
     ]
     text = html_page(outcome(states))
