@@ -17,6 +17,8 @@ from tests.shared import SHARED
 ONNX = SHARED / "onnx"
 MODELS = SHARED / "models"
 GGUF_FILES = sorted(str(p.relative_to(MODELS)) for p in MODELS.glob("*/*.gguf"))
+CHECKPOINTS = sorted(str(p.parent.relative_to(MODELS)) for p in MODELS.glob("*/*/config.json"))
+"""Folders of transformers, Quark's among them."""
 HALF = "torch/llama_fp16"
 """The file in float16; see :mod:`tests.shared.halves`."""
 DECODE = {"batch": 1, "seq": 1, "past": 8}

@@ -14,7 +14,7 @@ import pytest
 
 from rewriter.cli import main
 from tests.shared import needs_shared
-from tests.shared.files import CASES, GGUF_FILES, HALF, MODELS, ONNX, PHASES
+from tests.shared.files import CASES, CHECKPOINTS, GGUF_FILES, HALF, MODELS, ONNX, PHASES
 from tests.shared.halves import openvino_stores_exact
 from tests.sweeps.environments import PACKAGES, python_of
 
@@ -55,7 +55,7 @@ def test_runs_whole(file: str, phase: str, ep: str, environments: Path, tmp_path
 
 
 @pytest.mark.parametrize("ep", list(PACKAGES))
-@pytest.mark.parametrize("file", GGUF_FILES)
+@pytest.mark.parametrize("file", GGUF_FILES + CHECKPOINTS)
 def test_a_checkpoint_runs_whole(file: str, ep: str, environments: Path, tmp_path: Path) -> None:
     words = [str(MODELS / file), "--static", "both", "--seq", "8", "--max-seq-len", "32"]
     found = _errors(_graphs(words, ep, environments, tmp_path))
