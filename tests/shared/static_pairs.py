@@ -41,13 +41,11 @@ FOLDERS = [str(Path(file).parent) for file in _found("models/*/*/config.json")]
 GENAI = _found("onnx/genai/*/*/model.onnx")
 EVERY = GGUF + FOLDERS + GENAI
 QUICK = [
-    *(f for f in GGUF if f.endswith("Q4_K_M.gguf") and "llama-spm" not in f),
-    *(f for f in GGUF if f in {"models/llama/Q4_0.gguf", "models/llama/Q8_0.gguf"}),
+    *(f for f in GGUF if f in {f"models/{name}/Q4_K_M.gguf" for name in ("llama", "gemma4-e2b")}),
     *(f for f in FOLDERS if f == "models/llama/hf" or "quark" in f),
     *GENAI,
 ]
-"""One of a kind: every architecture, type of weights and reader. The weights of ``llama-spm`` and
-``llama/f32`` are those of others in it."""
+"""One of a kind: every reader, the simplest decoder and the one with most in it, and experts."""
 
 
 def prompt_of(file: str) -> list[int]:

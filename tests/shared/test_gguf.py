@@ -16,13 +16,15 @@ from frontends import read
 from rewriter.cli import main
 from rewriter.lowering import plan
 from rewriter.passes.fix_dims import fix_dims
-from tests.shared import needs_shared
+from tests.shared import needs_shared, slow_but
 from tests.shared.files import GGUF_FILES, MODELS
 from tests.steps import Steps
 
 pytestmark = needs_shared
 
 GOLDEN = 2e-4
+ARCHITECTURES = [f for f in GGUF_FILES if f.endswith("Q4_K_M.gguf") and "llama-spm" not in f]
+"""One file of each; ``llama-spm`` is llama with another tokenizer."""
 VERSIONS = [f"{ep.name}@{v}" for ep in eps() if ep.name in {"qnn", "openvino"} for v in ep.measured]
 
 
@@ -59,7 +61,7 @@ def test_the_portable_graph_on_ort(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ep", ["qnn@2.7.0", "openvino@2026.4.1"])
-@pytest.mark.parametrize("file", GGUF_FILES)
+@pytest.mark.parametrize("file", slow_but(ARCHITECTURES, GGUF_FILES))
 def test_prompt_and_tokens_from_one_folder(file: str, ep: str, tmp_path: Path) -> None:
     """Both graphs of a fixed cache: placed whole, one weight file, and the golden logits on ORT."""
     ids, golden = _golden(file)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rewriter.cli import main
-from tests.shared import needs_shared
+from tests.shared import needs_shared, slow_but
 from tests.shared.files import ONNX
 from tests.static_steps import Right, token_by_token
 
@@ -20,7 +20,7 @@ SOURCE = ONNX / "optimum" / "llama_with_past"
 STEPS = 16
 
 
-@pytest.mark.parametrize(("seq", "length"), [(8, 8), (4, 7), (8, 1)])
+@pytest.mark.parametrize(("seq", "length"), slow_but([(8, 8)], [(8, 8), (4, 7), (8, 1)]))
 def test_tokens_of_the_original(seq: int, length: int, tmp_path: Path) -> None:
     out, report = tmp_path / "out", tmp_path / "report.json"
     words = [str(SOURCE / "model.onnx"), "--ep", "qnn@2.7.0", "--static", "both", "-o", str(out)]

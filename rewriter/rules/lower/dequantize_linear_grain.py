@@ -24,6 +24,7 @@ def equal_blocks_per_channel(op: Tape, site: Site) -> ir.Value:
     x, scale, point = site.input("x"), site.input("x_scale"), site.optional("x_zero_point")
     site.stored(x, "the weight")
     rank = site.rank(x, "the weight")
+    site.require(rank > 1, "a vector has no channels")
     along = site.integer("axis", 1) % rank
     dims = site.shape(scale, "the scale")
     wide = [axis for axis in range(rank) if axis != along and dims[axis] > 1]
