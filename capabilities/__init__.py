@@ -7,6 +7,7 @@
 from capabilities.facts import Facts, Tensor
 from capabilities.forms import Form, term
 from capabilities.model import Judgement, Row, Target, Verdict
+from capabilities.plugins import BadPlugin
 from capabilities.records import Record, evidence_of, records
 from capabilities.table import BadRow, parse_rows, read_rows
 from capabilities.targets import EP, UnknownTarget, eps, register, target
@@ -14,6 +15,7 @@ from capabilities.versions import VersionRange, parse_version
 
 __all__ = [
     "EP",
+    "BadPlugin",
     "BadRow",
     "Facts",
     "Form",

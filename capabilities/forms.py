@@ -55,7 +55,10 @@ class Form:
 
     def holds(self, facts: Facts) -> bool:
         """Whether every term is true of the unit."""
-        return all(t.predicate(facts, match) is wanted for t, match, wanted in _compile(self.text))
+        for known, match, wanted in _compile(self.text):
+            if known.predicate(facts, match) is not wanted:
+                return False
+        return True
 
 
 @cache
@@ -238,7 +241,10 @@ def _activations(facts: Facts, match: re.Match[str]) -> bool:
     return facts.activations in match["dtypes"].split("/")
 
 
-@term(r"negative scales|of positions|root last|minimum beside|zero points padded|may hide a row")
+@term(
+    r"negative scales|of positions|root last|minimum beside|zero points padded|may hide a row"
+    r"|skips in the last axis"
+)
 def _trait(facts: Facts, match: re.Match[str]) -> bool:
     """What the nodes around it make of a node (:attr:`Facts.traits`)."""
     return match[0] in facts.traits

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 
 from capabilities.facts import Facts
 from capabilities.forms import Form
@@ -53,8 +54,7 @@ class Row:
     @property
     def kind(self) -> str:
         """The strongest kind of its evidence: ``measured``, ``declared`` or ``reported``."""
-        kinds = {source.partition(":")[0] for source in self.evidence}
-        return next((k for k in ("measured", "declared", "reported") if k in kinds), "reported")
+        return _strongest(self.evidence)
 
     def holds(self, facts: Facts) -> bool:
         """Whether this row is about the unit."""
@@ -62,6 +62,12 @@ class Row:
 
     def __str__(self) -> str:
         return f"{self.op} [{self.form}] {self.verdict}: {self.why}"
+
+
+@cache
+def _strongest(evidence: tuple[str, ...]) -> str:
+    kinds = {source.partition(":")[0] for source in evidence}
+    return next((k for k in ("measured", "declared", "reported") if k in kinds), "reported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +131,15 @@ class Target:
         Of two equally bad rows the one about the op itself is named, not a wildcard. Rows that
         stand on reports alone decide only where nothing was measured; else they are doubts.
         """
-        for rows in (self.overrides, self.rows_of(facts.op)):
-            held = [r for r in rows if _names(r.op, facts.op) and r.holds(facts)]
-            firm = [row for row in held if row.kind != "reported"]
+        for rows in (
+            [row for row in self.overrides if _names(row.op, facts.op)],
+            self.rows_of(facts.op),
+        ):
+            held = [row for row in rows if row.form.holds(facts)]
+            if len(held) == 1:
+                return Judgement(held[0].verdict, held[0])
             if held:
+                firm = [row for row in held if row.kind != "reported"]
                 worst = max(
                     firm or held, key=lambda row: (_SEVERITY[row.verdict], row.op == facts.op)
                 )

@@ -1,4 +1,7 @@
-"""The measured records that rows point to: ``evidence/<ep>.tsv``."""
+"""The measured records that rows point to: ``evidence/<ep>.tsv``.
+
+A line is a record at one version, or at several joined by ``,`` that said the same.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,11 @@ def records(ep: str) -> Mapping[str, Mapping[str, Record]]:
     lines = [line for line in table.read_text(encoding="utf-8").splitlines() if line[0] != "#"]
     found: dict[str, dict[str, Record]] = {}
     for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
-        record = Record(row["record"], row["version"], row["verdict"], row["max_rel"], row["note"])
-        found.setdefault(record.name, {})[record.version] = record
+        of_name = found.setdefault(row["record"], {})
+        for version in row["version"].split(","):
+            of_name[version] = Record(
+                row["record"], version, row["verdict"], row["max_rel"], row["note"]
+            )
     return found
 
 

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
+from capabilities.devices import DEVICES, device_rows
 from capabilities.forms import Form
 from capabilities.model import Row, Target, Verdict
+from capabilities.plugins import load_plugins
 from capabilities.table import builtin_rows, read_rows
 from capabilities.versions import Version, VersionRange, parse_version
+
+GROUP = "rewriter.targets"
+"""Entry points of packages that add EPs."""
 
 
 class UnknownTarget(LookupError):
@@ -80,7 +85,8 @@ _EPS: dict[str, EP] = {
 
 
 def register(ep: EP) -> None:
-    """Add an EP of a third party.
+    """Add an EP of a third party: an entry point of the group ``rewriter.targets`` names a module
+    that calls this when it is imported.
 
     Raises:
         ValueError: the name is taken.
@@ -91,7 +97,12 @@ def register(ep: EP) -> None:
 
 
 def eps() -> tuple[EP, ...]:
-    """Every EP that is known."""
+    """Every EP that is known: ours and those of installed packages.
+
+    Raises:
+        BadPlugin: such a package cannot be imported.
+    """
+    load_plugins(GROUP)
     return tuple(_EPS.values())
 
 
@@ -99,6 +110,7 @@ def target(
     ep: str,
     version: str | None = None,
     *,
+    device: str | None = None,
     options: Mapping[str, str] | None = None,
     rows: Iterable[Path] = (),
     legal: Iterable[str] = (),
@@ -110,15 +122,19 @@ def target(
         ep: name of the EP, or ``EP@VERSION``.
         version: newest measured if not given; ``2.7`` means the newest measured of that series.
             Of ``onnx-standard``, the highest opset of the result; the model's own if not given.
+        device: what the EP runs on (:data:`~capabilities.devices.DEVICES`); adds what others saw
+            there. Without one the table stands on what was measured alone.
         options: provider options the session will get.
         rows: files of rows that win over the table.
         legal: ``OP`` or ``OP[form]`` that the user knows to run.
         illegal: the same for what does not.
 
     Raises:
-        UnknownTarget: no such EP, or no such version.
+        UnknownTarget: no such EP, no such version, or no such device.
         ValueError: an override or a file of rows cannot be read.
+        BadPlugin: a package that adds EPs cannot be imported.
     """
+    load_plugins(GROUP)
     name, _, wanted = ep.partition("@")
     found = _find(name)
     chosen, stand_in = _version(found, version or wanted or None)
@@ -129,7 +145,10 @@ def target(
     return Target(
         ep=name,
         version=chosen,
-        rows=tuple(r for r in found.rows() if not number or number in r.versions),
+        rows=(
+            *(r for r in found.rows() if not number or number in r.versions),
+            *(() if device is None else device_rows(name, _device(name, device))),
+        ),
         overrides=tuple(overrides),
         static_only=found.static_only,
         opset=int(chosen) if found.opsets and chosen else None,
@@ -144,6 +163,13 @@ def _find(name: str) -> EP:
     near = get_close_matches(name, _EPS, n=1)
     hint = f" (did you mean {near[0]}?)" if near else ""
     raise UnknownTarget(f"there is no EP '{name}'{hint}; known: {', '.join(sorted(_EPS))}")
+
+
+def _device(ep: str, wanted: str) -> str:
+    known = DEVICES.get(ep, ())
+    if wanted not in known:
+        raise UnknownTarget(f"{ep} has no device '{wanted}'; known: {', '.join(known) or 'none'}")
+    return wanted
 
 
 def _version(ep: EP, wanted: str | None) -> tuple[str, str | None]:
