@@ -1,141 +1,95 @@
-"""Costs beside those of something known, measured side by side: ``python -m tests.benchmarks``.
+"""What our work costs beside others', measured side by side: ``python -m tests.benchmarks``.
 
-Each line is a ratio of CPU seconds (children included), the median of pairs that are run in turn,
-so that what else the machine does falls on both. Nothing here is asserted: times are no tests.
+Each row is a ratio: the median over runs that take turns, so that what else the machine does falls
+on both. Nothing is asserted: times are no tests. Peers run in environments of their own in the
+folder that ``REWRITE_ENVIRONMENTS`` names; without it only our own figures are printed. All rows
+take an hour and 20 GB of disk; names of rows choose some of them.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import io
-import os
-import resource
-import shutil
-import statistics
-import subprocess
-import sys
+import argparse
+import datetime
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-import onnx_ir as ir
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from capabilities import Target, target
-from frontends import read
-from rewriter.lowering import lower
-from rewriter.output import Staging
-from rewriter.passes.fix_dims import fix_dims
-from tests import toys
-from tests.decoders import Decoder, decoder
+from tests.benchmarks import (
+    external,
+    gguf,
+    growth,
+    installed,
+    int4,
+    lowering,
+    rewriting,
+    startup,
+    traffic,
+)
+from tests.benchmarks.cost import Line
 
-_PAIRS = 5
-_NODES = 1000
-_OPS = ("Relu", "Neg", "com.microsoft::FastGelu", "Abs")
-_DIMS = {"batch": 1, "seq": 1, "past": 8}
-_QNN = target("qnn", "2.7.0")
-
-Work = Callable[[], object]
-"""Something to measure; what it needs is made before."""
-
-
-def cpu_seconds(work: Work) -> float:
-    """User and system time of this process and the children it waited for."""
-    gc.collect()  # what the work before has left is not its cost
-    began = os.times()
-    work()
-    ended = os.times()
-    return sum(ended[:4]) - sum(began[:4])
-
-
-def _chain(size: int = _NODES) -> ir.Model:
-    ops = [_OPS[i % len(_OPS)] for i in range(size)]
-    return toys.chain(ops, shape=(1, 4, 8), opset=20)
-
-
-def _lowered(model: ir.Model, to: Target) -> Work:
-    return lambda: lower(model, to, allow_stuck=True, keep_sites=False)
-
-
-def _rewritten(model: ir.Model) -> Work:
-    from onnxscript.rewriter import rewrite
-
-    def work() -> None:
-        with contextlib.redirect_stdout(io.StringIO()):
-            rewrite(model)
-
-    return work
-
-
-def _decoder(layers: int) -> ir.Model:
-    model = decoder(Decoder(layers=layers, packed=False))
-    fix_dims(model, _DIMS)
-    return model
-
-
-def _command(*words: str) -> Work:
-    return lambda: subprocess.run([sys.executable, *words], check=True, stdout=subprocess.DEVNULL)
-
-
-def _copies(folder: Path) -> tuple[Work, Work]:
-    """Writing a model whose weights do not change, and ``cp`` of their file."""
-    source = folder / "model.onnx"
-    spec = Decoder(weights="noise", layers=2, hidden=2048, ffn=8192, vocabulary=32000)
-    ir.save(decoder(spec), source, external_data="model.onnx.data")
-    model, stage = read(source), Staging(folder / "out", folder)
-    data = source.with_name("model.onnx.data")
-    return (
-        lambda: stage.write(model, "copy.onnx"),
-        lambda: subprocess.run(["cp", data, folder / "plain.data"], check=True),
+ROWS: dict[str, Callable[[Path, int], Iterator[Line]]] = {
+    module.__name__.rpartition(".")[2]: module.lines
+    for module in (
+        rewriting,
+        lowering,
+        external,
+        int4,
+        gguf,
+        startup,
+        installed,
+        traffic,
+        growth,
     )
-
-
-def pairs(folder: Path) -> Iterator[tuple[str, Callable[[], tuple[Work, Work]]]]:
-    """What is compared; called anew for each pair, as the models are edited."""
-    help_words = ("-c", "from rewriter.cli import main; main(['--help'])")
-    rows = toys.target(*(f"{op} | any | legal" for op in _OPS))
-    yield (
-        f"match {_NODES:,} nodes / onnxscript.rewriter",
-        lambda: (_lowered(_chain(), rows), _rewritten(_chain())),
-    )
-    yield (
-        f"rewrite {_NODES:,} nodes, a quarter illegal / same",
-        lambda: (_lowered(_chain(), target("onnx-standard")), _rewritten(_chain())),
-    )
-    yield (
-        "lower a decoder of 24 layers / same",
-        lambda: (_lowered(_decoder(24), _QNN), _rewritten(_decoder(24))),
-    )
-    yield (
-        "lower 96 layers / 24 layers (4 is linear)",
-        lambda: (_lowered(_decoder(96), _QNN), _lowered(_decoder(24), _QNN)),
-    )
-    yield (
-        "rewrite --help / python -c 'import onnx'",
-        lambda: (_command(*help_words), _command("-c", "import onnx")),
-    )
-    copies = _copies(folder)
-    yield "write external data / cp", lambda: copies
+}
+_HEAD = ("work", "against", "ours", "other", "ratio", "goal", "")
 
 
 def main() -> None:
     """Print the table."""
-    table = Table("ours / other", "ours s", "other s", "ratio", box=None)
-    with tempfile.TemporaryDirectory(prefix="rewrite-") as name:
-        for label, make in pairs(Path(name)):
-            ours, others = zip(*(map(cpu_seconds, make()) for _ in range(_PAIRS)), strict=True)
-            ratio = statistics.median(
-                one / max(o, 1e-3) for one, o in zip(ours, others, strict=True)
-            )
-            figures = statistics.median(ours), statistics.median(others), ratio
-            table.add_row(label, *(f"{figure:.3g}" for figure in figures))
-        shutil.rmtree(Path(name) / "out", ignore_errors=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    Console().print(table)
-    Console().print("onnxscript.rewriter.rewrite with its default rules")
-    Console().print(f"medians of {_PAIRS} pairs, CPU seconds; peak RSS {peak / 1024:.0f} MB")
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("rows", nargs="*", help=f"some of: {', '.join(ROWS)}")
+    parser.add_argument("--runs", type=int, default=3, help="of each pair (default 3)")
+    parser.add_argument("--folder", type=Path, help="where models are made (default: TMPDIR)")
+    parser.add_argument("--markdown", action="store_true", help="print a table for a README")
+    options = parser.parse_args()
+    if unknown := set(options.rows) - ROWS.keys():
+        parser.error(f"no such row: {', '.join(sorted(unknown))}; known: {', '.join(ROWS)}")
+    found: list[tuple[str, ...]] = []
+    notes = Console(stderr=True)
+    for name in options.rows or ROWS:
+        with tempfile.TemporaryDirectory(prefix="rewrite-", dir=options.folder) as folder:
+            for one in ROWS[name](Path(folder), options.runs):
+                found.append(_cells(one))
+                notes.print(*found[-1], sep=" | ", soft_wrap=True, markup=False)
+    said = f"python -m tests.benchmarks, {datetime.datetime.now(tz=datetime.UTC):%Y-%m-%d}"
+    (_markdown if options.markdown else _plain)(found, said)
+
+
+def _cells(row: Line) -> tuple[str, ...]:
+    ours, other = (
+        "-" if figure is None else f"{figure:,.3g} {row.unit}" if figure < 1000
+        else f"{figure:,.0f} {row.unit}" for figure in (row.ours, row.other)
+    )  # fmt: skip
+    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
+    met = "" if row.ratio is None else "met" if row.ratio <= row.goal else "missed"
+    return row.work, row.against, ours, other, ratio, f"{row.goal:.2f}", met
+
+
+def _plain(rows: Iterable[tuple[str, ...]], said: str) -> None:
+    table = Table(*_HEAD, box=None)
+    for cells in rows:
+        table.add_row(*map(escape, cells))
+    Console().print(table, said)
+
+
+def _markdown(rows: Iterable[tuple[str, ...]], said: str) -> None:
+    lines = [_HEAD, ("---",) * len(_HEAD), *rows]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    Console(soft_wrap=True).print(f"{text}\n\n{said}", markup=False, highlight=False)
 
 
 if __name__ == "__main__":
