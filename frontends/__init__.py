@@ -136,6 +136,9 @@ def model_file(path: str | Path) -> Path:
 
 
 def _models(folder: Path) -> list[Path]:
+    from rewriter.leftovers import check_whole
+
+    check_whole(folder)
     found = (p for p in folder.iterdir() if p.suffix.lower() in _FORMATS and p.is_file())
     models = sorted(p for p in found if not _LATER_SHARD.fullmatch(p.name))
     models = [p for p in models if not _is_compiled(p)]

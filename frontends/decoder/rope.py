@@ -9,14 +9,24 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from frontends.decoder.config import Rope
+from rewriter.errors import BadInput
 from rewriter.streamed import StreamedTensor
 from rewriter.tape import Tape
 
 
 def tables(op: Tape, rope: Rope, rows: int) -> tuple[ir.Value, ir.Value]:
-    """Cosines and sines (rows, R/2), float32, of position · base^(-2j/R) / factor."""
+    """Cosines and sines (rows, R/2), float32, of position · base^(-2j/R) / factor.
+
+    Raises:
+        BadInput: a factor is none.
+    """
     half = rope.dim // 2
     frequencies = rope.base ** (-np.arange(half, dtype=np.float64) * 2 / rope.dim)
+    if not all(factor > 0 for factor in rope.factors):
+        raise BadInput(
+            f"the rotary embedding has a divisor of {min(rope.factors)}, which is not above 0; "
+            "convert or download the model again"
+        )
     if rope.factors:
         frequencies = frequencies / np.asarray(rope.factors, np.float64)
 

@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -13,9 +14,10 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError
 
 from frontends.onnx.damage import check_damage
-from frontends.onnx.tensors import check_tensors
 from rewriter.errors import BadInput, OutOfResources
-from rewriter.wellformed import faults
+from rewriter.onnx_tensors import check_tensors
+from rewriter.source import CONTEXT
+from rewriter.wellformed import faults, misused_attributes
 
 _STARTS = {
     b"GGUF": "is a GGUF file, not ONNX; give it its own ending",
@@ -26,6 +28,10 @@ _STARTS = {
     b"<html": "is a web page, not ONNX; download the file itself",
 }
 """How files start that are called .onnx by mistake, and what to do about each."""
+
+
+_DIGITS = 20
+"""More than any number of positions has."""
 
 
 def read_onnx(path: Path) -> ir.Model:
@@ -87,6 +93,12 @@ def _check_parts(path: Path, proto: onnx.ModelProto) -> None:
             )
     if graph.sparse_initializer:
         raise BadInput(f"{path}: has sparse initializers, which cannot be read; make them dense")
+    for entry in proto.metadata_props:
+        if entry.key == CONTEXT and not (entry.value.isdecimal() and len(entry.value) < _DIGITS):
+            raise BadInput(
+                f"{path}: the metadata entry '{CONTEXT}' is {entry.value[:_DIGITS]!r}, no number "
+                "of positions; write the model anew"
+            )
     counts = Counter(tensor.name for tensor in graph.initializer)
     name, count = max(counts.items(), key=lambda item: item[1], default=("", 1))
     if count > 1:
@@ -168,6 +180,6 @@ def _check_graph(path: Path, model: ir.Model) -> None:
     for value in (*model.graph.inputs, *model.graph.outputs):
         if value.type is not None and value.dtype == ir.DataType.UNDEFINED:
             raise BadInput(f"{path}: '{value.name}' has no element type; export it again")
-    found = next(faults(model), None)
+    found = next(chain(faults(model), misused_attributes(model)), None)
     if found:
         raise BadInput(f"{path}: {found}; export it again")

@@ -85,8 +85,9 @@ class _Reader:
         """Tokenizer and configuration, from beside the weights.
 
         Raises:
-            BadInput: a file is no JSON.
+            BadInput: a file is no JSON, or the model cannot be built.
         """
+        decoder_of(self.checkpoint.folder / CONFIG, self.checkpoint.config)
         return companions_of(self.checkpoint)
 
 
