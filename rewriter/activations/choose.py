@@ -27,6 +27,9 @@ _MOVING = frozenset({
 })  # fmt: skip
 """Ops that give numbers as they are: inputs and outputs share one scale, and one type."""
 
+_TABLE = 1 << 24
+"""Elements of a float table that becomes integers, such as the scales of an embedding."""
+
 
 @dataclass
 class Choice:
@@ -72,6 +75,14 @@ def is_weight(value: ir.Value) -> bool:
     )
 
 
+def table_of(node: ir.Node) -> ir.TensorProtocol | None:
+    """The float table that a Gather looks rows up in, where it is small enough to be held."""
+    stored = constant(node.inputs[0]) if op_of(node) == "Gather" else None
+    if stored is None or stored.dtype != ir.DataType.FLOAT or stored.size > _TABLE:
+        return None
+    return stored
+
+
 def choose(model: ir.Model, target: Target, bits: int) -> Choice:
     """Decide for every node of the main graph.
 
@@ -84,7 +95,8 @@ def choose(model: ir.Model, target: Target, bits: int) -> Choice:
     types: dict[ir.Value, ir.DataType] = {}
     for node in model.graph:
         read = activations_of(node)
-        if not read or node.outputs[0].dtype != ir.DataType.FLOAT:
+        looked_up = table_of(node) is not None
+        if not (read or looked_up) or node.outputs[0].dtype != ir.DataType.FLOAT:
             continue
         dtype = _decide(model, node, target, _wanted(node, read, types, bits), found)
         if dtype is None:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.activations import weights
-from rewriter.activations.choose import Choice, activations_of, is_weight
+from rewriter.activations.choose import Choice, activations_of, is_weight, moves_numbers
 from rewriter.activations.model import Range
 from rewriter.activations.scales import Scale, scale_of
 from rewriter.facts import constant, op_of
@@ -45,6 +45,7 @@ class Insertion:
         self._read: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
         self._base: dict[ir.Value, ir.DataType] = {}
         self._made: set[ir.Node] = set()
+        self._constants: dict[object, ir.Value] = {}
 
     def run(self) -> None:
         """Put the pairs in, then give weights their forms."""
@@ -70,7 +71,8 @@ class Insertion:
             if value in activations:
                 node.replace_input_with(at, self._dequantized(value, dtype))
             elif not is_weight(value) and at not in _CONSTANTS_STAY.get(op_of(node), ()):
-                node.replace_input_with(at, self._constant(value, dtype))
+                stored = self._constant(value, self._scale_of_constant(node, value, dtype))
+                node.replace_input_with(at, stored)
 
     def _behind(self, node: ir.Node) -> None:
         """What else reads the outputs of a unit reads them quantized too, outputs of the graph."""
@@ -155,22 +157,31 @@ class Insertion:
             known[key] = value
         return known[key]
 
-    def _constant(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    def _scale_of_constant(self, node: ir.Node, value: ir.Value, dtype: ir.DataType) -> Scale:
+        """Its own; that of what it becomes where a node gives numbers as they are."""
+        if moves_numbers(node):
+            return scale_of(self._ranges[node.outputs[0]], dtype)
+        stored = constant(value)
+        assert stored is not None
+        array = stored.numpy()
+        return scale_of(Range(float(array.min()), float(array.max())), dtype)
+
+    def _constant(self, value: ir.Value, scale: Scale) -> ir.Value:
         """A float constant in integers of the type of the activations it meets."""
-        if (value, dtype) in self._read:
-            return self._read[value, dtype]
+        key = ("constant", value, scale)
+        if key in self._constants:
+            return self._constants[key]
         stored = constant(value)
         assert stored is not None
         array = stored.numpy().astype(np.float64)
-        scale = scale_of(Range(float(array.min()), float(array.max())), dtype)
-        limits = np.iinfo(dtype.numpy())
+        limits = np.iinfo(scale.dtype.numpy())
         codes = np.clip(np.rint(array / scale.step) + scale.zero, limits.min, limits.max)
-        key = ("constant", value, dtype)
-        kept = self._stored(key, ir.tensor(codes.astype(dtype.numpy())), f"{value.name}")
+        tensor = ir.tensor(codes.astype(scale.dtype.numpy()))
+        kept = self._stored(key, tensor, f"{value.name}")
         step, zero = self._numbers(scale)
         inputs = [kept, step, zero]
         read = self._node("DequantizeLinear", inputs, ir.DataType.FLOAT, value, value.name)
-        self._read[value, dtype] = read
+        self._constants[key] = read
         return read
 
     def _weight(self, node: ir.Node, form: weights.WeightForm) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.activations.choose import activations_of, moves_numbers
+from rewriter.activations.choose import activations_of, moves_numbers, table_of
 from rewriter.activations.model import Range
 from rewriter.facts import op_of
 
@@ -74,5 +75,13 @@ def shared_ranges(units: Iterable[ir.Node], ranges: Mapping[str, Range]) -> dict
 
 
 def _known(value: ir.Value) -> Range | None:
+    """What a value's op gives at most: rows of a table that no calibration has looked up too."""
     made = value.producer()
-    return None if made is None else _KNOWN.get(op_of(made))
+    if made is None:
+        return None
+    table = table_of(made)
+    if table is None or not table.size:
+        return _KNOWN.get(op_of(made))
+    array = table.numpy()
+    found = Range(float(array.min()), float(array.max()))
+    return found if math.isfinite(found.width) else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from rewriter.cli import main
 from tests.shared import needs_shared
 from tests.shared.quantized_activations import check_a16, written
 from tests.sweeps.environments import python_of
@@ -43,3 +45,15 @@ def test_a8(model: str, tmp_path: Path) -> None:
         assert set(graph["activations"]["units"]) == {"8", "16"}
         assert all(one["ok"] for one in graph["parity"]["device_quantized"])
         assert 1e-5 < graph["activations"]["divergence"]["mean"] < 0.03
+
+
+def test_parts_are_compiled(tmp_path: Path) -> None:
+    """Floats between parts are what was dequantized; each part is loaded again and bit-equal."""
+    report, decoder = tmp_path / "report.json", Path(__file__).parents[2] / "fixtures" / "decoder"
+    words = ["--ep", "qnn", "--static", "decode", "--max-seq-len", "16", "--activations", "a16"]
+    words += ["--split", "2", "--compile", "-o", str(tmp_path / "out"), "--report", str(report)]
+    assert main([str(decoder), *words]) == 0
+    (graph,) = json.loads(report.read_text(encoding="utf-8"))["graphs"]
+    assert [part["name"] for part in graph["parts"]] == ["embedding", "layers", "layers", "head"]
+    assert [made["equal"] for made in graph["compiled"]] == [True] * 4
+    assert set(graph["activations"]["units"]) == {"16"}
