@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from capabilities import Facts
 from rewriter.commit import Commit, check_emitted
 from rewriter.errors import RewriteError
 from rewriter.facts import NotStatic, op_of
@@ -27,6 +28,7 @@ def attempt(
     space: Workspace,
     imports: Mapping[str, int],
     match: Match | None = None,
+    facts: Facts | None = None,
 ) -> Commit:
     """A replacement for a node (or a fusion's match), ready to be applied.
 
@@ -37,13 +39,14 @@ def attempt(
         space: of the graph the node is in.
         imports: opsets to build at.
         match: of a fusion.
+        facts: of the node at these imports, where they are known.
 
     Raises:
         Refusal: the rule does not take the site; no trace is left.
         RuleError: the rule is at fault; no trace is left.
     """
     tape = Tape(space, node.name or op_of(node), imports)
-    site = match.site(imports) if match else Site(node, imports)
+    site = match.site(imports) if match else Site(node, imports, facts=facts)
     try:
         outputs = _build(rule, tape, site)
         commit = Commit(rule, site, tape, outputs, match.nodes if match else (node,))

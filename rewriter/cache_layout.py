@@ -61,7 +61,7 @@ def cache_layout(model: ir.Model, name: str) -> CacheLayout | None:
         return None
     try:
         found = json.loads(stored)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     match found:
         case {"alignment": "growing" | "left" | "right" as alignment, "windows": dict(windows)}:

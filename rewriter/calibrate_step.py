@@ -16,6 +16,7 @@ from rewriter.activations import (
     quantize_activations,
     runs_without_pads,
 )
+from rewriter.activations.afford import SHARE, afforded
 from rewriter.activations.prompts import AUTO
 from rewriter.generate.text import NAME
 from rewriter.outcome import GraphOutcome
@@ -63,16 +64,17 @@ def quantize_graph(
     home.mkdir()
     floats, _ = Staging(home, home).write(model, graph.file)
     tokenizer = source.companions().files.get(NAME)
-    given = calibration(settings.calibrate, floats, tokenizer, settings.seed)
+    asked = calibration(settings.calibrate, floats, tokenizer, settings.seed)
+    given, left_out = afforded(asked, floats, settings.budget * 60 * SHARE)
     graph.activations = quantize_activations(
         model, floats, settings.target, settings.activations, given, mask_value=settings.mask_value
     )
     judge_again(model, settings.target, graph.report)
     graph.quantized = quantized_weights(model)
-    graph.notes += graph.activations.notes
+    graph.notes += graph.activations.notes + [left_out] * bool(left_out)
     if settings.calibrate == AUTO:
         graph.notes.append(
-            f"activations were calibrated on {given.source}: ranges of real text may be wider; "
+            f"activations were calibrated on {asked.source}: ranges of real text may be wider; "
             "give --calibrate a .txt of prompts"
         )
     return Quantized(floats, given)

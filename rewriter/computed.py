@@ -14,6 +14,8 @@ from rewriter.facts import constant, dims_of, present
 
 _MOST = 1 << 24
 """Elements of a value that is still looked at."""
+_MOST_IN_ALL = 1 << 27
+"""Elements of all values on the way to it, which the reference keeps until it is done."""
 
 
 def computed(value: ir.Value, imports: Mapping[str, int]) -> npt.NDArray[Any] | None:
@@ -42,13 +44,15 @@ def computed(value: ir.Value, imports: Mapping[str, int]) -> npt.NDArray[Any] | 
 def _of_constants(value: ir.Value) -> bool:
     """Whether nothing but constants is above a value, and nothing large between."""
     waiting, seen = [value], set[ir.Value]()
+    held = 0
     while waiting:
         one = waiting.pop()
         if one in seen or constant(one) is not None:
             continue
         seen.add(one)
         producer = one.producer()
-        if producer is None or _size(one) > _MOST:
+        held += _size(one)
+        if producer is None or _size(one) > _MOST or held > _MOST_IN_ALL:
             return False
         waiting += [v for v in producer.inputs if v is not None and present(v)]
     return True

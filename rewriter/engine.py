@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 import onnx_ir as ir
 
@@ -15,9 +17,11 @@ from capabilities import Facts, Judgement, Row, Target, Verdict
 from rewriter.attempt import RuleError, attempt
 from rewriter.commit import Commit
 from rewriter.facts import facts_of, op_of, opset_of
+from rewriter.graphs import graphs_of, in_order
 from rewriter.matching import Match, find
-from rewriter.opsets import NotRaisable, ir_version_of, lower_imports, moves, raised
+from rewriter.opsets import NotRaisable, ir_version_of, lower_imports
 from rewriter.passes.unused import remove_unused
+from rewriter.raising import Raising
 from rewriter.record import Fired, Report, StuckNode, Tried, count_ops
 from rewriter.rule import Registry, Rule
 from rewriter.site import Refusal
@@ -62,9 +66,12 @@ class Engine:
         self._doubts: Counter[Row] = Counter()
         self._caveats: Counter[tuple[str, str]] = Counter()
         self._left: defaultdict[ir.Node, list[Tried]] = defaultdict(list)
-        names = names_in(model.graph)
-        self._spaces = {id(graph): Workspace(graph, names, masked) for graph in self._graphs()}
-        nodes = sum(1 for graph in self._graphs() for _ in graph)
+        names, graphs = names_in(model.graph), self._graphs()
+        self._spaces = {id(graph): Workspace(graph, names, masked) for graph in graphs}
+        functions = model.functions.values()
+        self._raising: dict[int, Raising] = {0: Raising(self._nodes)}
+        self._raising |= {id(function): Raising(partial(list, function)) for function in functions}
+        nodes = sum(len(graph) for graph in graphs)
         self._budget = 100 + 20 * nodes
 
     def run(self) -> Report:
@@ -72,8 +79,10 @@ class Engine:
         self.report.ops_before = count_ops(self._nodes())
         for graph in self._graphs():
             self._fuse(graph)
-        for graph in self._graphs():
+        for graph in graphs_of(self.model):
             self._lower(graph)
+        for function in self._bodies():
+            self._lower(function)
         lowered = self._lower_opset()
         self._tidy(changed=lowered or bool(self.report.fired))
         self.report.notes += [
@@ -88,12 +97,31 @@ class Engine:
     # -- graphs ----------------------------------------------------------------------------------
 
     def _graphs(self) -> list[ir.Graph | ir.Function]:
-        found: list[ir.Graph | ir.Function] = list(self.model.graphs())
+        found: list[ir.Graph | ir.Function] = list(graphs_of(self.model))
         return found + list(self.model.functions.values())
+
+    def _bodies(self) -> list[ir.Function]:
+        """Functions that are called, and not by an op that the target has by itself."""
+        found: list[ir.Function] = []
+        waiting: list[ir.Graph | ir.Function] = [self.model.graph]
+        while waiting:
+            graph = waiting.pop()
+            imports = self._imports(graph)
+            for node in ir.traversal.RecursiveGraphIterator(graph):
+                function = self.model.functions.get(node.op_identifier())
+                if function is None or function in found:
+                    continue
+                if self._judge(node, imports).verdict is not Verdict.LEGAL:
+                    found.append(function)
+                    waiting.append(function)
+        return found
 
     def _nodes(self) -> Iterator[ir.Node]:
         for graph in self._graphs():
             yield from graph
+
+    def _scope(self, graph: ir.Graph | ir.Function) -> Raising:
+        return self._raising[id(graph) if isinstance(graph, ir.Function) else 0]
 
     def _imports(self, graph: ir.Graph | ir.Function) -> dict[str, int]:
         own = dict(graph.opset_imports) if isinstance(graph, ir.Function) else {}
@@ -143,57 +171,60 @@ class Engine:
                 if judgement.verdict is not Verdict.LEGAL:
                     form = f"[{judgement.form}] is {judgement.verdict}: {judgement.why}"
                     return f"it needs {op_of(built)}, which {form}"
-        row = self._judge(node, imports).row
-        for built in commit.built:
-            if op_of(built) == op_of(node) and row is not None:
-                again = self._judge(built, imports)
-                if again.verdict in _BAD and again.row == row:
-                    return f"what it builds is illegal for the same reason [{row.form}]"
+        alike = [built for built in commit.built if op_of(built) == op_of(node)]
+        row = self._judge(node, imports).row if alike else None
+        for built in alike:
+            again = self._judge(built, imports)
+            if row is not None and again.verdict in _BAD and again.row == row:
+                return f"what it builds is illegal for the same reason [{row.form}]"
         return ""
 
     def _lower(self, graph: ir.Graph | ir.Function) -> None:
-        waiting = deque(graph)
+        waiting, imports = deque(graph), self._imports(graph)
         while waiting:
             node = waiting.popleft()
             if node.graph is None:
                 continue
-            judgement = self._judge(node, self._imports(graph))
+            facts = self._facts(node, imports)
+            judgement = self.target.judge(facts)
             if judgement.verdict is Verdict.UNKNOWN:
                 self.report.unknown.append((node.name or "", op_of(node)))
             if judgement.verdict in _BAD:
-                waiting.extendleft(reversed(self._replace(node, judgement, graph)))
+                waiting.extendleft(reversed(self._replace(node, facts, judgement, graph)))
+                imports = self._imports(graph)  # a rule may have raised the opset
             elif judgement.doubts:
-                waiting.extendleft(reversed(self._doubted(node, judgement, graph)))
+                waiting.extendleft(reversed(self._doubted(node, facts, judgement, graph)))
+                imports = self._imports(graph)
             elif judgement.row is not None and judgement.row.caveat:
                 self._caveats[op_of(node), judgement.row.caveat] += 1
 
     def _doubted(
-        self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function
+        self, node: ir.Node, facts: Facts, judgement: Judgement, graph: ir.Graph | ir.Function
     ) -> Sequence[ir.Node]:
         """Replace a form that others report as bad, where that is free; else only say so."""
         doubt = judgement.doubts[0]
-        facts = self._facts(node, self._imports(graph))
         for rule in self._rules.lowering(op_of(node)):
             if rule.free and rule.name not in self._disabled and rule.form.holds(facts):
-                built = self._attempt(rule, node, str(doubt.form), graph)
+                built = self._attempt(rule, node, str(doubt.form), graph, facts=facts)
                 if isinstance(built, list):
                     return built
         self._doubts[doubt] += 1
         return []
 
     def _replace(
-        self, node: ir.Node, judgement: Judgement, graph: ir.Graph | ir.Function
+        self, node: ir.Node, facts: Facts, judgement: Judgement, graph: ir.Graph | ir.Function
     ) -> Sequence[ir.Node]:
         """Nodes that took the place of an illegal one; none if it is stuck, with the reasons."""
         refusals = self._left.pop(node, [])
-        facts = self._facts(node, self._imports(graph))
         for rule in self._rules.lowering(op_of(node)):
             if rule.name in self._disabled:
                 refusals.append(Tried(rule.name, "disabled by you"))
             elif not rule.form.holds(facts):
                 refusals.append(Tried(rule.name, f"takes only [{rule.form}]"))
             else:
-                built = self._attempt(rule, node, judgement.form, graph)
+                built = self._attempt(
+                    rule, node, judgement.form, graph, facts=facts, tried=refusals
+                )
                 if isinstance(built, list):
                     return built
                 refusals.append(Tried(rule.name, built))
@@ -211,6 +242,8 @@ class Engine:
         form: str,
         graph: ir.Graph | ir.Function,
         match: Match | None = None,
+        facts: Facts | None = None,
+        tried: Sequence[Tried] = (),
     ) -> list[ir.Node] | str:
         """Build and commit one site; the new nodes, or the reason for leaving it."""
         step = (rule.name, op_of(node), form)
@@ -221,8 +254,10 @@ class Engine:
             raise RuleError(f"rules do not come to an end; the last chain is {_printed(chain)}")
         space = self._spaces[id(graph)]
         try:
-            imports = self._imports_for(rule, graph)
-            commit = attempt(rule, node, form, space, imports, match)
+            own = self._imports(graph)
+            imports = self._imports_for(rule, graph, own)
+            known = facts if imports == own else None
+            commit = attempt(rule, node, form, space, imports, match, known)
         except (Refusal, NotRaisable) as reason:
             return str(reason)
         unwanted = (
@@ -236,21 +271,19 @@ class Engine:
         self._budget -= 1
         if isinstance(graph, ir.Graph):
             self.model.opset_imports[""] = imports.get("", 1)
-        self.report.fired.append(self._fired(rule, node, form, commit))
+        fired = self._fired(rule, node, form, commit)
+        others = tuple(n.name or "" for n in match.nodes if n is not node) if match else ()
+        self.report.fired.append(replace(fired, others=others, tried=tuple(tried)))
         self.report.notes += [note for note in commit.notes if note not in self.report.notes]
-        return commit.apply(space, meta={CHAIN: chain})
+        built = commit.apply(space, meta={CHAIN: chain})
+        self._scope(graph).add(built)
+        return built
 
-    def _imports_for(self, rule: Rule, graph: ir.Graph | ir.Function) -> dict[str, int]:
+    def _imports_for(
+        self, rule: Rule, graph: ir.Graph | ir.Function, imports: dict[str, int]
+    ) -> dict[str, int]:
         """Imports at which the rule's ops exist; a function's are never raised."""
-        imports = self._imports(graph)
-        nodes = list(graph) if isinstance(graph, ir.Function) else self._nodes()
-        own = imports.get("", 1)
-        units = (
-            (node.name or "", facts_of(node, imports))
-            for node in nodes
-            if moves(op_of(node), own, rule.opset)
-        )
-        opset = raised(units, own, rule.opset)
+        opset = self._scope(graph).opset(imports, rule.opset)
         if isinstance(graph, ir.Function) and opset != imports.get("", 1):
             raise NotRaisable(
                 f"needs opset {rule.opset}, and the function {graph.name} has {imports.get('', 1)}"
@@ -268,8 +301,10 @@ class Engine:
 
     def _tidy(self, *, changed: bool) -> None:
         """Sort, and drop what nothing uses any more; graph inputs and outputs stay."""
-        for graph in self._graphs():
-            graph.sort()
+        outer: list[ir.Graph | ir.Function] = [self.model.graph, *self.model.functions.values()]
+        for graph in outer:
+            if not in_order(graph):
+                graph.sort()  # and what is inside
         if changed:
             remove_unused(self.model)
 
@@ -280,7 +315,7 @@ class Engine:
             return False
         for function in self.model.functions.values():
             lower_imports(function.opset_imports, function, ceiling)
-        nodes = (node for graph in self.model.graphs() for node in graph)
+        nodes = (node for graph in graphs_of(self.model) for node in graph)
         lower_imports(self.model.opset_imports, nodes, ceiling)
         if self._opset <= ceiling:
             return False

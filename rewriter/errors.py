@@ -21,6 +21,16 @@ class OutOfResources(RewriteError):
     exit_code = 6
 
 
+def of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, whatever words were found for it on the way up."""
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, MemoryError):
+            return True
+        one = one.__cause__ or one.__context__
+    return False
+
+
 class RuntimeFault(RewriteError):
     """A foreign runtime failed, crashed or ran out of time in its child process.
 

@@ -1,4 +1,4 @@
-"""Why an op (or a node of a model) is where it is on a target: rows, evidence, rules, refusals."""
+"""Why an op is where it is on a target: rows, evidence, rules, refusals."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import onnx
-import onnx_ir as ir
 
 from capabilities import (
     EP,
     Facts,
-    Judgement,
     Record,
     Row,
     Target,
@@ -21,9 +19,6 @@ from capabilities import (
     target,
 )
 from rewriter.errors import BadInput
-from rewriter.facts import facts_of, op_of
-from rewriter.lowering import plan
-from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.refusals import refusals_of
 from rewriter.rule import Registry, Rule, registry
 from rewriter.schemas import schema_of
@@ -113,11 +108,12 @@ def _explained(op: str, on: Target, rules: Registry) -> Explanation:
     )
     rows += [row for row in on.rows_of(op) if row.op != op]
     ways = tuple(_way(rule, on) for rule in [*rules.raising(op), *rules.lowering(op)])
-    shown = tuple((row, _evidence(row, on.ep, version)) for row in rows)
+    shown = tuple((row, evidence_for(row, on.ep, version)) for row in rows)
     return Explanation(op, on, shown, ways, _history(op, on))
 
 
-def _evidence(row: Row, ep: str, version: str) -> Evidence:
+def evidence_for(row: Row, ep: str, version: str) -> Evidence:
+    """What a row rests on at a version of an EP."""
     found = evidence_of(row, ep, version)
     sources = tuple(s for s in row.evidence if not s.startswith("measured:"))
     return Evidence(found[0] if found else None, max(len(found) - 1, 0), sources)
@@ -161,56 +157,3 @@ def _spans(ep: EP, op: str, form: str) -> Iterator[Span]:
         verdict = said
         versions.append(version)
     yield Span(verdict, tuple(versions))
-
-
-@dataclass(frozen=True, slots=True)
-class NodeExplanation:
-    """Why one node of a model is where it is.
-
-    Attributes:
-        node: its name.
-        facts: what was asked, as words.
-        judgement: verdict and row.
-        evidence: of the row.
-        fired: the rule that replaces it, if one does.
-        tried: rules that refused it, with the reason.
-    """
-
-    node: str
-    op: str
-    facts: tuple[str, ...]
-    judgement: Judgement
-    evidence: Evidence | None
-    fired: str
-    tried: tuple[tuple[str, str], ...]
-
-
-def explain_node(model: ir.Model, name: str, on: Target) -> NodeExplanation:
-    """Explain a node of a model whose dims are fixed; the model's shapes are inferred in place.
-
-    Raises:
-        BadInput: there is no such node.
-    """
-    settle_shapes(model)
-    nodes = {node.name: node for graph in model.graphs() for node in graph}
-    if name not in nodes:
-        near = [n for n in nodes if n and name.lower() in n.lower()][:5]
-        hint = f"; near: {', '.join(near)}" if near else ""
-        raise BadInput(f"the model has no node '{name}'{hint}")
-    node = nodes[name]
-    facts = facts_of(node, dict(model.opset_imports), on)
-    judgement = on.judge(facts)
-    report = plan(model, on)
-    fired = next((f.rule for f in report.fired if f.node == name), "")
-    stuck = next((s for s in report.stuck if s.node == name), None)
-    tried = tuple((t.rule, t.reason) for t in stuck.tried) if stuck else ()
-    version = on.extrapolated_from or on.version
-    row = judgement.row
-    words = [
-        f"{key}: {t.dtype or '?'} {list(t.shape) if t.shape is not None else '?'}"
-        + (" const" if t.const else "")
-        for key, t in [*facts.inputs.items(), *facts.outputs.items()]
-    ]
-    words += [f"{k}={v}" for k, v in sorted(facts.attributes.items()) if v is not None]
-    evidence = _evidence(row, on.ep, version) if row else None
-    return NodeExplanation(name, op_of(node), tuple(words), judgement, evidence, fired, tried)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,13 +46,13 @@ def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 def attributes_of(node: ir.Node, opset: int) -> dict[str, Any]:
     """The node's attributes over the schema's defaults; those without a default are ``None``."""
-    schema = schema_of(op_of(node), opset)
+    defaults = schema_of(op_of(node), opset).attributes
     given = {
         name: attribute.value
-        for name, attribute in node.attributes.items()
-        if isinstance(attribute, ir.Attr) and not attribute.is_ref()
+        for name, attribute in node.attributes.data.items()
+        if not attribute.is_ref()
     }
-    return {**schema.attributes, **given}
+    return {**defaults, **given}
 
 
 def facts_of(node: ir.Node, imports: Mapping[str, int], target: Target | None = None) -> Facts:
@@ -66,7 +67,7 @@ def facts_of(node: ir.Node, imports: Mapping[str, int], target: Target | None = 
     opset = opset_of(op, imports)
     schema = schema_of(op, opset)
     inputs = {
-        schema.input_name(i): _tensor(value, schema.input_name(i))
+        (name := schema.input_name(i)): _tensor(value, name)
         for i, value in enumerate(node.inputs)
         if value is not None and present(value)
     }
@@ -95,7 +96,7 @@ def dims_of(value: ir.Value) -> tuple[int | None, ...] | None:
     """Dims of a value, ``None`` where one is not a number."""
     if value.shape is None:
         return None
-    return tuple(d if isinstance(d, int) else None for d in value.shape)
+    return tuple([d if isinstance(d, int) else None for d in value.shape])
 
 
 class NotStatic(ValueError):
@@ -118,13 +119,18 @@ def _tensor(value: ir.Value, name: str) -> Tensor:
     stored = constant(value)
     producer = value.producer()
     return Tensor(
-        dtype="" if value.dtype is None else value.dtype.name.lower(),
+        dtype=_dtype_name(value.dtype),
         shape=dims_of(value),
         const=stored is not None,
         uniform=_uniform(stored, name),
         source="" if producer is None else op_of(producer),
         boundary=value.is_graph_input() or value.is_graph_output(),
     )
+
+
+@cache
+def _dtype_name(dtype: ir.DataType | None) -> str:
+    return "" if dtype is None else dtype.name.lower()
 
 
 def _uniform(stored: ir.TensorProtocol | None, name: str) -> float | None:
@@ -141,6 +147,9 @@ _LAYOUT = frozenset({
     "Cast", "Concat", "Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
 _AFFINE = frozenset({"Add", "Div", "MatMul", "Mul", "Sub"})
+_POSITIONS = _LAYOUT | _AFFINE
+_RESHAPES = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Ops that ONNX Runtime moves QuantizeLinear and DequantizeLinear through, to the next unit."""
 
 
 def position_source(node: ir.Node) -> ir.Value | None:
@@ -204,6 +213,19 @@ def _zero_points_padded(node: ir.Node, _imports: Mapping[str, int]) -> bool:
     return bool(bits > 8 and bits % 8)
 
 
+def _skips_in_the_last_axis(node: ir.Node, _imports: Mapping[str, int]) -> bool:
+    """A Slice with stored steps, of more than one along the last axis."""
+    axes, steps = (constant(node.inputs[i]) if i < len(node.inputs) else None for i in (3, 4))
+    data = node.inputs[0]
+    if steps is None or data is None or data.shape is None:
+        return False
+    along = range(steps.size) if axes is None else axes.numpy().tolist()
+    last = {-1, len(data.shape) - 1}
+    return any(
+        axis in last and step > 1 for axis, step in zip(along, steps.numpy().tolist(), strict=True)
+    )
+
+
 def _above(value: ir.Value | None, *ops: str) -> ir.Value | None:
     """The first input of a chain of ops, the last one first, that a value comes from."""
     for op in ops:
@@ -221,6 +243,7 @@ _TRAITS: dict[str, tuple[tuple[str, _Trait], ...]] = {
     "Cos": (("of positions", _of_positions),),
     "Sin": (("of positions", _of_positions),),
     "Mul": (("root last", _root_last),),
+    "Slice": (("skips in the last axis", _skips_in_the_last_axis),),
     "com.microsoft::MatMulNBits": (
         ("minimum beside", _minimum_beside),
         ("zero points padded", _zero_points_padded),
@@ -230,20 +253,22 @@ _TRAITS: dict[str, tuple[tuple[str, _Trait], ...]] = {
 
 def _sources(value: ir.Value | None) -> set[ir.Value] | None:
     """The integers a float value comes from; empty for constants, ``None`` for anything else."""
-    if value is None or constant(value) is not None:
-        return set()
-    producer = value.producer()
-    if producer is None or op_of(producer) not in _LAYOUT | _AFFINE:
-        return None
-    first = producer.inputs[0]
-    if producer.op_type == "Cast" and first is not None and _integer(first):
-        return {first}
     found: set[ir.Value] = set()
-    for given in producer.inputs:
-        above = _sources(given)
-        if above is None:
+    seen: set[ir.Value] = set()  # else the ways through x + x double with each sum
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if value is None or value in seen or constant(value) is not None:
+            continue
+        seen.add(value)
+        producer = value.producer()
+        if producer is None or op_of(producer) not in _POSITIONS:
             return None
-        found |= above
+        first = producer.inputs[0]
+        if producer.op_type == "Cast" and first is not None and _integer(first):
+            found.add(first)
+        else:
+            waiting += producer.inputs
     return found
 
 
@@ -260,13 +285,33 @@ def _activations(node: ir.Node, op: str) -> str:
 
 def _of_unit(node: ir.Node) -> str:
     """The type behind all computed floats that a node reads, where all it gives is quantized."""
-    read = [_quantized_from(v) for v in node.inputs if v is not None and _computed(v)]
-    given = [v for v in node.outputs if v.dtype is None or v.dtype.is_floating_point()]
-    users = [user for value in given for user in value.consumers()]
-    around = all(user.op_type == "QuantizeLinear" for user in users)
-    if not read or "float" in read or not users or not around:
+    read = []
+    for value in node.inputs:
+        if value is not None and _computed(value):
+            read.append(_quantized_from(value))
+            if read[-1] == "float":
+                return ""
+    if not read:
         return ""
-    return read[0] if not any(v.is_graph_output() for v in given) else ""
+    given = [v for v in node.outputs if v.dtype is None or v.dtype.is_floating_point()]
+    users = [user for value in given for user in _readers(value)]
+    if not users or any(user is None or user.op_type != "QuantizeLinear" for user in users):
+        return ""
+    return read[0]
+
+
+def _readers(value: ir.Value) -> Iterator[ir.Node | None]:
+    """Nodes that read a value, behind what only reshapes it; ``None`` where the graph gives it."""
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if value.is_graph_output():
+            yield None
+        for user in value.consumers():
+            if op_of(user) in _RESHAPES:
+                waiting.append(user.outputs[0])
+            else:
+                yield user
 
 
 def _computed(value: ir.Value) -> bool:
@@ -279,20 +324,41 @@ def _computed(value: ir.Value) -> bool:
 
 
 def _of_weight(node: ir.Node) -> str:
-    """What the consumers of a weight multiply it with: a quantized type, or ``float``."""
-    if constant(node.inputs[0]) is None:
+    """What the consumers of a weight multiply it with: a quantized type, or ``float``.
+
+    Rows of a table in 16 bits that are only looked up are activations themselves: the type that
+    they are quantized to.
+    """
+    stored = constant(node.inputs[0])
+    if stored is None:
         return ""
+    consumers = node.outputs[0].consumers()
     found = {
         _quantized_from(other)
-        for consumer in node.outputs[0].consumers()
+        for consumer in consumers
         for other in consumer.inputs[:1]
         if other is not None and other is not node.outputs[0]
     }
+    if not found and stored.dtype.bitwidth == 16:
+        found = {_quantized_to(consumer.outputs[0]) for consumer in consumers}
     return found.pop() if len(found) == 1 else "float"
+
+
+def _quantized_to(value: ir.Value) -> str:
+    users = list(_readers(value))
+    types = {
+        user.outputs[0].dtype
+        for user in users
+        if user is not None and user.op_type == "QuantizeLinear"
+    }
+    dtype = types.pop() if len(types) == 1 and None not in users else None
+    return "float" if dtype is None else dtype.name.lower()
 
 
 def _quantized_from(value: ir.Value) -> str:
     producer = value.producer()
+    while producer is not None and op_of(producer) in _RESHAPES and producer.inputs[0] is not None:
+        producer = producer.inputs[0].producer()
     if producer is None or producer.op_type != "DequantizeLinear":
         return "float"
     source = producer.inputs[0]

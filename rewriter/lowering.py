@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import gc
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 
 import onnx_ir as ir
 
 from capabilities import Target
 from rewriter.engine import Engine
 from rewriter.errors import BadInput, RewriteError
+from rewriter.graphs import graphs_of
 from rewriter.passes.fold_shapes import FoldShapes, settle_shapes
 from rewriter.passes.mask_value import MaskValue
 from rewriter.passes.present_shapes import correct_present_shapes
@@ -65,12 +68,15 @@ def lower(
     """
     known = rules if rules is not None else registry()
     disabled = _disabled(disable, known)
-    before = model.clone()
-    try:
-        report = _run(model, target, known, disabled, keep_sites=keep_sites, mask_value=mask_value)
-    except BaseException:
-        _restore(model, before)
-        raise
+    with _without_collector():
+        before = model.clone()
+        try:
+            report = _run(
+                model, target, known, disabled, keep_sites=keep_sites, mask_value=mask_value
+            )
+        except BaseException:
+            _restore(model, before)
+            raise
     if report.stuck and not allow_stuck:
         _restore(model, before)
         raise Stuck(report)
@@ -86,7 +92,20 @@ def plan(
 ) -> Report:
     """What :func:`lower` would do, and what would stay; changes nothing."""
     known = rules if rules is not None else registry()
-    return _run(model.clone(), target, known, _disabled(disable, known), keep_sites=False)
+    with _without_collector():
+        return _run(model.clone(), target, known, _disabled(disable, known), keep_sites=False)
+
+
+@contextmanager
+def _without_collector() -> Generator[None, None, None]:
+    """What a run makes lives to its end: Python need not go through it again and again."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def _disabled(names: Iterable[str], rules: Registry) -> frozenset[str]:
@@ -125,7 +144,7 @@ def _run(
     inside = StoreInside(target)
     inside(model)
     report.ops_after.update({"Constant": inside.count} if inside.count else {})
-    report.notes = notes + report.notes + inside.notes + _advice(report)
+    report.notes = notes + report.notes + inside.notes + _advice(report, model)
     forget_symbols(model)
     after = [
         now if before[2] != "None" else (*now[:2], "None")  # no shape was declared
@@ -136,23 +155,29 @@ def _run(
     return report
 
 
-def _advice(report: Report) -> list[str]:
-    """What to do about nodes that stay because of their type and not because of what they do."""
-    count = sum("bfloat16" in node.form for node in report.stuck)
-    if not count:
-        return []
-    said = (
-        f"{count} of the stuck nodes compute in bfloat16, which {report.target} has no kernels "
-        "for: export the model again in float16 or float32 (onnxruntime-genai's model builder: "
-        "-p fp16 or -p fp32; torch: model.half() or model.float() before the export)"
-    )
-    return [said]
+def _advice(report: Report, model: ir.Model) -> list[str]:
+    """What to do about nodes that stay for another reason than what they do: type, or sizes."""
+    said = []
+    if count := sum("bfloat16" in node.form for node in report.stuck):
+        said.append(
+            f"{count} of the stuck nodes compute in bfloat16, which {report.target} has no kernels "
+            "for: export the model again in float16 or float32 (onnxruntime-genai's model builder: "
+            "-p fp16 or -p fp32; torch: model.half() or model.float() before the export)"
+        )
+    if count := sum(any("not fixed" in t.reason for t in node.tried) for node in report.stuck):
+        shapes = (value.shape for value in model.graph.inputs if value.shape is not None)
+        names = dict.fromkeys(str(d) for shape in shapes for d in shape if not isinstance(d, int))
+        said.append(
+            f"{count} of the stuck nodes can be replaced once their dims are fixed: "
+            f"--dim NAME=VALUE; free are {', '.join(names)}"
+        )
+    return said
 
 
 def _fold_again(model: ir.Model, report: Report) -> None:
     if FoldShapes()(model).modified:
         remove_unused(model)
-        graphs = [*model.graphs(), *model.functions.values()]
+        graphs = [*graphs_of(model), *model.functions.values()]
         report.ops_after = count_ops(node for graph in graphs for node in graph)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from capabilities import EP, Row, Target, Verdict, eps, target
 from rewriter.deadends import dead_ends
+from rewriter.probe import devices
 from rewriter.rule import Registry
 
 VERDICTS = ("legal", "illegal", "wrong", "unknown")
@@ -19,7 +20,8 @@ class Line:
     Attributes:
         op: the op.
         form: the form.
-        verdicts: one per version, in the order of the EP's measured versions.
+        rows: what each version has, in the order of the EP's measured versions; ``None`` where no
+            row speaks of the form.
         why: of the newest version that says something.
         rules: names of the rules that lower the op.
         dead: why nothing replaces it, at the newest version where it is not legal.
@@ -27,10 +29,15 @@ class Line:
 
     op: str
     form: str
-    verdicts: tuple[str, ...]
+    rows: tuple[Row | None, ...]
     why: str
     rules: tuple[str, ...]
     dead: str = ""
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """One per version."""
+        return tuple("unknown" if row is None else str(row.verdict) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,10 @@ class Matrix:
     about: str
     versions: tuple[str, ...]
     lines: tuple[Line, ...]
+
+    def lines_of(self, op: str) -> tuple[Line, ...]:
+        """Those of one op, by its type; all if that is empty."""
+        return tuple(line for line in self.lines if not op or line.op.rpartition("::")[2] == op)
 
     def count(self, verdict: str) -> int:
         """How many cells have a verdict."""
@@ -79,7 +90,7 @@ def _line(
     return Line(
         op,
         form,
-        tuple(str(row.verdict) if row else "unknown" for row in found),
+        tuple(found),
         next((row.why for row in reversed(found) if row and row.why), ""),
         tuple(rule.name for rule in rules.lowering(op)) if bad else (),
         dead.get((op, form), ""),
@@ -104,10 +115,14 @@ def markdown(found: Iterable[Matrix]) -> str:
         ends = [line for line in one.lines if line.dead]
         listed = "\n".join(f"- {line.op} [{line.form}]: {line.dead}" for line in ends) or "- none"
         parts.append(f"### {one.ep}: forms that nothing replaces\n\n{listed}")
+        ops = {line.op for line in one.lines}
+        parts += [devices.markdown(one.ep, name, ops) for name in devices.known_devices(one.ep)]
     return "\n\n".join(parts) + "\n"
 
 
-_MARK = {"legal": "yes", "illegal": "no", "wrong": "**wrong**", "unknown": "?"}
+MARKS = {"legal": "yes", "illegal": "no", "wrong": "wrong", "unknown": "?"}
+"""Verdicts as a cell of a page has them."""
+
 _INTRODUCTION = """\
 # What execution providers can run
 
@@ -118,6 +133,6 @@ evidence `evidence/<ep>.tsv`. Of several forms that hold for a node the worst ve
 
 
 def _cells(line: Line) -> list[str]:
-    verdicts = [_MARK[v] for v in line.verdicts]
+    verdicts = [f"**{MARKS[v]}**" if v == "wrong" else MARKS[v] for v in line.verdicts]
     cells = [line.op, line.form, *verdicts, line.why, ", ".join(line.rules)]
     return [cell.replace("|", "\\|") for cell in cells]

@@ -47,6 +47,7 @@ class Parity:
         device: the target's runtime.
         steps: the same where activations are quantized, and the reference is so too.
         missing: what was asked for and could not be compared; empty if nothing.
+        inner: inner values of the whole model, for a plot; they decide nothing.
     """
 
     sites: list[SiteParity] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Parity:
     device: tuple[OutputParity, ...] | None = None
     steps: tuple[InSteps, ...] | None = None
     missing: str = ""
+    inner: tuple[OutputParity, ...] = ()
 
     @property
     def wrong(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from rewriter.errors import BadInput, OutOfResources, RewriteError
+from rewriter.leftovers import Claim, aside_of, claim, is_of_a_run, put_right
 from rewriter.shared_weights import missing_weights, save_beside
 from rewriter.wellformed import faults
 
@@ -37,11 +37,13 @@ class Staging:
     Attributes:
         folder: where files are written meanwhile.
         final: where they will be.
+        claimed: what tells other runs of the folder, where it is to be published.
     """
 
-    def __init__(self, final: Path, folder: Path) -> None:
+    def __init__(self, final: Path, folder: Path, claimed: Claim | None = None) -> None:
         self.final = final
         self.folder = folder
+        self.claimed = claimed
 
     def write(
         self,
@@ -93,8 +95,8 @@ class Staging:
     def publish(self) -> None:
         """Become the final folder."""
         with disk(self.final):
-            if self.folder.parent == self.final:
-                _replace_files(self.folder, self.final)
+            if self.claimed is not None and self.folder.parent == self.final:
+                _replace_files(self.claimed, self.final)
             else:
                 self.folder.rename(self.final)
 
@@ -124,11 +126,12 @@ def staging(
     made: list[Path] = []
     try:
         with disk(final):
-            folder = _make(final, made)
+            claimed = _make(final, made)
         try:
-            yield Staging(final, folder)
+            yield Staging(final, claimed.folder, claimed)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(claimed.folder, ignore_errors=True)
+            claimed.release()
     finally:
         for parent in reversed(made):
             if parent.is_dir() and not any(parent.iterdir()):
@@ -143,6 +146,8 @@ def check_target(
     companions: Collection[str] = (),
 ) -> None:
     """Whether an output folder may be written, before any work is done.
+
+    What runs that were killed left of it is put right first.
 
     Args:
         final: the folder.
@@ -163,7 +168,15 @@ def check_target(
         raise BadInput(f"-o {final}: {existing} is a file; -o names a folder in a folder")
     if not writable(existing):
         raise BadInput(f"-o {final}: {existing} is read-only; give a folder that can be written")
+    with disk(final):
+        put_right(final)
     held = sorted(final.iterdir()) if final.is_dir() else []
+    for path in held:
+        if is_of_a_run(path):
+            raise BadInput(
+                f"-o {final}: another run is writing there; wait for its end, or, if there is "
+                f"none, delete {path}"
+            )
     if held and not overwrite:
         raise BadInput(
             f"-o {final}: is not empty; give another folder, or --overwrite to replace it"
@@ -213,40 +226,45 @@ def writable(path: Path) -> bool:
     return bool(path.stat().st_mode & 0o222) and os.access(path, os.W_OK)
 
 
-def _make(final: Path, made: list[Path]) -> Path:
+def _make(final: Path, made: list[Path]) -> Claim:
     """Make the staging folder, and the parents that are missing, which ``made`` notes."""
     home = final if final.is_dir() else final.parent
     for parent in reversed([p for p in (home, *home.parents) if not p.exists()]):
         parent.mkdir()
         made.append(parent)
-    folder = home / f".rewrite-partial-{secrets.token_hex(4)}"
-    folder.mkdir()
-    return folder
+    return claim(home, final)
 
 
-def _replace_files(folder: Path, final: Path) -> None:
+def _replace_files(claimed: Claim, final: Path) -> None:
     """Swap the files of a folder for those of a folder inside it; on any error all goes back.
 
     Models leave first and come last: at no moment is there one with another's weights.
     """
-    aside = final / f".rewrite-replaced-{secrets.token_hex(4)}"
+    aside, marked = (aside_of(claimed, final, all_left=left) for left in (False, True))
     aside.mkdir()
-    moves: list[tuple[Path, Path]] = []
+    gone: list[Path] = []
+    come: list[Path] = []
     try:
         for path in sorted(final.iterdir(), key=lambda p: p.suffix != ".onnx"):
-            if path not in {folder, aside}:
-                moves.append((path, aside / path.name))
+            if not is_of_a_run(path):
+                gone.append(path)
                 path.rename(aside / path.name)
-        for path in sorted(folder.iterdir(), key=lambda p: p.suffix == ".onnx"):
-            moves.append((path, final / path.name))
+        aside.rename(marked)
+        for path in sorted(claimed.folder.iterdir(), key=lambda p: p.suffix == ".onnx"):
+            come.append(path)
             path.rename(final / path.name)
     except BaseException:
-        for source, goal in reversed(moves):
-            if goal.exists() and not source.exists():
-                goal.rename(source)
+        for path in reversed(come):
+            if not path.exists():
+                (final / path.name).rename(path)
+        if marked.is_dir():
+            marked.rename(aside)  # from now on it goes back
+        for path in reversed(gone):
+            if not path.exists():
+                (aside / path.name).rename(path)
         aside.rmdir()
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    shutil.rmtree(marked, ignore_errors=True)
 
 
 def _check_written(path: Path, model: ir.Model) -> None:

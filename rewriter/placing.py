@@ -22,7 +22,7 @@ from rewriter.parity.device import DeviceRun, check_device
 from rewriter.parity.domains import Array
 from rewriter.parity.feeds import Feeds
 from rewriter.parity.trial import Side, Trial, exact_outputs
-from rewriter.placement import Placement, place
+from rewriter.placement import Placement, place, placeable
 from rewriter.runtime.versions import installed
 from rewriter.settings import Settings
 from rewriter.slices import distinct
@@ -85,6 +85,8 @@ class Placing:
         target, python = self._settings.target, self._settings.runtime
         if why := _NO_RUNTIME.get(target.ep):
             return why
+        if not placeable(target.ep):
+            return f"rewrite has no way to ask the runtime of {target.ep}"
         found = installed(target.ep, python)
         if found is None and python is not None:
             return f"{python} has no runtime of {target.ep}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from rewriter.audit.profile import layer_of, profile
 from rewriter.budget import Budget
 from rewriter.chain import require_equal
 from rewriter.cost import Cost, estimate, free_gb
@@ -21,6 +22,7 @@ from rewriter.outcome import GraphOutcome, Parity
 from rewriter.parity.domains import Array
 from rewriter.parity.feeds import Feeds, Scenario
 from rewriter.parity.model import ModelParity, check_model
+from rewriter.parity.outputs import OutputParity
 from rewriter.parity.settings import EXACT_TEXT
 from rewriter.parity.sites import check_sites
 from rewriter.parity.trial import Side, Trial, run_as_is, trial
@@ -167,7 +169,10 @@ class Proof:
         why = self._too_large(original, result)
         if not why:
             sides = Side(original, self._settings.model), Side(result, written)
-            return check_model(*sides, given, folder, self._budget.left())
+            found = check_model(*sides, given, folder, self._budget.left())
+            if self._settings.drawn and graph.parity is not None:
+                graph.parity.inner = self._inner(*sides, given, folder)
+            return found
         fix_phase(original, self._phase)  # a slice has inputs whose shapes are inferred
         pair = alike(original, result)
         if pair is None:
@@ -178,6 +183,19 @@ class Proof:
         given = given.of_slice(sides[0].model, pair[0].inner, self._settings.seed)
         parity, _ = check_model(*sides, given, folder, self._budget.slice_time())
         return replace(parity, part=(pair[0].nodes, pair[0].of)), []
+
+    def _inner(
+        self, original: Side, result: Side, given: Trial, folder: Path
+    ) -> tuple[OutputParity, ...]:
+        """Values over the depth of a model whose outputs do not show its layers."""
+        if any(layer_of(value.name or "") is not None for value in result.model.graph.outputs):
+            return ()
+        inside = folder / "inner"
+        inside.mkdir()
+        try:
+            return profile(original, result, given, inside, self._budget.left())
+        except RuntimeFault:  # a plot is no reason to stop; what failed has been said of the whole
+            return ()
 
     def _too_large(self, original: ir.Model, result: ir.Model) -> str:
         """Why two models cannot be compared whole; empty if they can."""

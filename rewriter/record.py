@@ -47,6 +47,8 @@ class Fired:
         before: the original node(s) alone; ``None`` where an equal signature has it already.
         after: what the rule built, with the same inputs and outputs.
         tolerance: the rule's.
+        others: names of the other nodes that went with it, where a pattern of several was fused.
+        tried: rules that came first and left the node alone.
     """
 
     rule: str
@@ -57,6 +59,8 @@ class Fired:
     before: ir.Model | None
     after: ir.Model | None
     tolerance: float
+    others: tuple[str, ...] = ()
+    tried: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

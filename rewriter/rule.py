@@ -20,13 +20,14 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
 
 from capabilities import Facts, Form
+from capabilities.plugins import load_plugins
 from rewriter.site import Refusal, Site
 from rewriter.tape import Tape
 
@@ -245,7 +246,11 @@ def fuses(
 
 @cache
 def registry() -> Registry:
-    """Every rule there is: ours and those of installed packages."""
-    for point in sorted(entry_points(group="rewriter.rules"), key=lambda p: p.name):
-        point.load()
+    """Every rule there is: ours and those of installed packages.
+
+    Raises:
+        BadPlugin: such a package cannot be imported.
+    """
+    import_module("rewriter.rules")  # by name: rules stand on this file
+    load_plugins("rewriter.rules")
     return _BUILTIN

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 import onnx_shape_inference as inference
 
 from rewriter import contrib_shapes
+from rewriter.graphs import graphs_of
 
 logging.getLogger("onnx_shape_inference").setLevel(logging.ERROR)
 
@@ -63,17 +64,18 @@ def infer_model(model: ir.Model) -> None:
         inference.OpUsageError: the shapes of some node do not fit together.
     """
     _collect()
-    _type_constants(model)
+    graphs = list(graphs_of(model))
+    _type_constants(graphs)
     declared = {
         value: value.shape
-        for graph in model.graphs()
+        for graph in graphs
         for node in graph
         for value in node.outputs
         if value.shape is not None and not value.is_graph_output() and _inferable(node, model)
     }
     for value in declared:
         value.shape = None
-    endless = _loops_without_condition(model)
+    endless = _loops_without_condition(graphs)
     for loop in endless:  # the inference asks for a condition, which ONNX does not
         loop.replace_input_with(1, ir.val("", dtype=ir.DataType.BOOL, shape=()))
     try:
@@ -86,9 +88,22 @@ def infer_model(model: ir.Model) -> None:
             value.shape = shape
 
 
+def all_static(model: ir.Model) -> bool:
+    """Whether every value has a type, and every dim is a number: nothing is left to infer."""
+    return all(
+        value.dtype is not None
+        and value.shape is not None
+        and all(isinstance(dim, int) for dim in value.shape)
+        for graph in graphs_of(model)
+        for values in (graph.inputs, *(node.outputs for node in graph))
+        for value in values
+        if value.name != ""
+    )
+
+
 def forget_symbols(model: ir.Model) -> None:
     """Remove what the inference notes at values for itself; it would be written to the file."""
-    graphs: list[ir.Graph | ir.Function] = [*model.graphs(), *model.functions.values()]
+    graphs: list[ir.Graph | ir.Function] = [*graphs_of(model), *model.functions.values()]
     for graph in graphs:
         stored = list(graph.initializers.values()) if isinstance(graph, ir.Graph) else []
         made = [value for node in graph for value in node.outputs]
@@ -96,18 +111,18 @@ def forget_symbols(model: ir.Model) -> None:
             value.metadata_props.pop(_SYMBOLS, None)
 
 
-def _loops_without_condition(model: ir.Model) -> list[ir.Node]:
+def _loops_without_condition(graphs: Sequence[ir.Graph]) -> list[ir.Node]:
     return [
         node
-        for graph in model.graphs()
+        for graph in graphs
         for node in graph
         if node.op_type == "Loop" and node.domain == "" and len(node.inputs) > 1
         if node.inputs[1] is None
     ]
 
 
-def _type_constants(model: ir.Model) -> None:
-    for graph in model.graphs():
+def _type_constants(graphs: Sequence[ir.Graph]) -> None:
+    for graph in graphs:
         for value in graph.initializers.values():
             if value.const_value is not None and value.dtype != value.const_value.dtype:
                 value.type = ir.TensorType(value.const_value.dtype)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from rewriter.graphs import graphs_inside
 from rewriter.schemas import split_op
 from rewriter.shapes import NodeInference
 from rewriter.site import Refusal
@@ -45,17 +46,14 @@ class Workspace:
 
 def names_in(graph: ir.Graph | ir.Function) -> set[str]:
     """Every name of a node or value in a graph and the graphs inside it."""
-    names = {v.name for v in graph.inputs}
-    if isinstance(graph, ir.Graph):
-        names |= set(graph.initializers)
-    for node in ir.traversal.RecursiveGraphIterator(graph):
-        names.add(node.name)
-        names.update(value.name for value in node.outputs)
-        for attribute in node.attributes.values():
-            if attribute.type == ir.AttributeType.GRAPH:
-                body = attribute.as_graph()
-                names.update(v.name for v in body.inputs)
-                names.update(body.initializers)
+    names: set[str | None] = set()
+    for body in (graph, *graphs_inside(graph)):
+        names.update(value.name for value in body.inputs)
+        if isinstance(body, ir.Graph):
+            names.update(body.initializers)
+        for node in body:
+            names.add(node.name)
+            names.update([value.name for value in node.outputs])
     return {name for name in names if name}
 
 

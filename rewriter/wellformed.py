@@ -6,9 +6,14 @@ The ONNX checker cannot be asked: it knows no op of ONNX Runtime's, and rejects 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cache
+from typing import Any
 
+import onnx
 import onnx_ir as ir
+
+from rewriter.schemas import op_name, schema_of
 
 
 def faults(model: ir.Model) -> Iterator[str]:
@@ -16,6 +21,37 @@ def faults(model: ir.Model) -> Iterator[str]:
     yield from _graph(model.graph, frozenset())
     for function in model.functions.values():
         yield from _nodes(function, set(function.inputs), set())
+
+
+def misused_attributes(model: ir.Model) -> Iterator[str]:
+    """A sentence for every attribute that has another type than its op knows."""
+    graphs: list[ir.Graph | ir.Function] = [*model.graphs(), *model.functions.values()]
+    for node in (node for graph in graphs for node in graph):
+        types = _attribute_types(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
+        for name, attribute in node.attributes.items():
+            if not attribute.is_ref() and types.get(name, attribute.type) != attribute.type:
+                yield (
+                    f"the attribute {name} of node '{node.name}' ({node.op_type}) has the type "
+                    f"{attribute.type.name}, and its op knows {types[name].name}"
+                )
+
+
+@cache
+def _attribute_types(domain: str, op_type: str, opset: int) -> Mapping[str, ir.AttributeType]:
+    """What is known of the attributes of an op: those with a default, where ONNX has no schema."""
+    try:
+        schema: Any = onnx.defs.get_schema(op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        defaults = schema_of(op_name(domain, op_type), opset).attributes
+        return {k: _TYPES[type(v)] for k, v in defaults.items() if type(v) in _TYPES}
+    return {k: ir.AttributeType(int(a.type)) for k, a in schema.attributes.items()}
+
+
+_TYPES = {
+    float: ir.AttributeType.FLOAT,
+    int: ir.AttributeType.INT,
+    str: ir.AttributeType.STRING,
+}
 
 
 def _graph(graph: ir.Graph, outer: Set[ir.Value]) -> Iterator[str]:

@@ -91,6 +91,11 @@ def audit(pair: Pair) -> Audit:
     return found
 
 
+def inner_tolerance(value: Common) -> float:
+    """What an inner value may be off, in standard deviations of the original's."""
+    return tolerance_of(value.original) * _SHARPER
+
+
 def _outputs(original: ir.Model, result: ir.Model) -> list[str]:
     """Names of the outputs, which both have to have.
 
@@ -118,7 +123,7 @@ def _search(found: Audit, values: Sequence[Common], pair: Pair) -> None:
                 found.uncomparable += 1
                 continue
             found.compared += 1
-            tolerance = tolerance_of(value.original) * _SHARPER
+            tolerance = inner_tolerance(value)
             if error.max_std > tolerance:
                 found.drift = _drift(value, error, tolerance, frozenset(found.good))
                 return

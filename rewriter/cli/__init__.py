@@ -10,12 +10,13 @@ from importlib import import_module
 from tempfile import gettempdir
 
 from rewriter.cli.arguments import COMMANDS, parse
-from rewriter.errors import BadInput, OutOfResources, RewriteError, RuntimeFault
+from rewriter.errors import BadInput, OutOfResources, RewriteError, RuntimeFault, of_memory
 from rewriter.report.clean import printable
 
 __all__ = ["main"]
 
 _INTERNAL, _INTERRUPTED = 1, 130
+_NO_MEMORY = "out of memory; nothing was written"
 _NO_THREAD = "can't start new thread"
 """What Python says where there is no memory for one."""
 
@@ -49,13 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _explained(error: Exception) -> tuple[list[str], int]:
     """What to say of an error, and the exit code."""
+    from capabilities import BadPlugin
+
+    if of_memory(error) and not isinstance(error, OutOfResources):
+        return [_NO_MEMORY], OutOfResources.exit_code
     if isinstance(error, RuntimeFault):
         return [str(error)], _OF_FAULT.get(error.kind, _INTERNAL)
     if isinstance(error, RewriteError):
         lines = error.lines() if hasattr(error, "lines") else [str(error)]
         return lines, error.exit_code
-    if isinstance(error, MemoryError) or _NO_THREAD in str(error):
-        return ["out of memory; nothing was written"], OutOfResources.exit_code
+    if isinstance(error, BadPlugin):
+        return [str(error)], BadInput.exit_code
+    if _NO_THREAD in str(error):
+        return [_NO_MEMORY], OutOfResources.exit_code
     if isinstance(error, OSError):
         return _explained_os(error)
     kind = type(error).__name__

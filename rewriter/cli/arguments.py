@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,22 +38,6 @@ _OWN = {
 }
 """Subcommands whose options are their own; the others rewrite a model for a target."""
 
-_EPILOG = """\
-examples:
-  rewrite llama.onnx --ep qnn --dim batch=1 --dim seq=1 --dim past=128 -o llama-qnn/
-  rewrite llama.onnx --ep onnx-standard -o llama-std/
-  rewrite gemma.gguf --ep qnn --max-seq-len 512 -o gemma-qnn/
-  rewrite plan llama.onnx --ep qnn@2.4.0 --dim batch=1 --dim seq=1 --dim past=128
-  rewrite explain RotaryEmbedding --ep qnn@2.6.0
-  rewrite matrix --ep qnn --op MatMulNBits
-  rewrite audit llama.onnx llama-qnn/model.onnx --dump drift/
-  rewrite run gemma-qnn/ --ep qnn --prompt "Once upon a time"
-  rewrite probe --ep qnn
-
-exit codes (first that applies): 1 internal error, 2 bad usage or input, 6 memory or disk,
-  3 nodes are stuck or unknown, 4 parity failed, 5 table and runtime disagree, 0 good
-"""
-
 
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line; the whole usage would bury it."""
@@ -78,6 +63,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def page(name: str) -> str:
+    """The page of a subcommand, in Markdown: what it does, and examples."""
+    return (files("rewriter.cli") / "pages" / f"{name}.md").read_text(encoding="utf-8")
+
+
 def _parser(command: str) -> argparse.ArgumentParser:
     program = "rewrite" if command == "model" else f"rewrite {command}"
     others = "\n".join(f"  rewrite {n:10} {c.about}" for n, c in COMMANDS.items() if n != "model")
@@ -90,7 +80,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
             if command == "model"
             else COMMANDS[command].about
         ),
-        epilog=_EPILOG if command == "model" else None,
+        epilog=page(command),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rewrite {__version__}")

@@ -52,6 +52,8 @@ def target_of(options: argparse.Namespace) -> Target:
         raise BadInput(f"--soc {options.soc}: is for qnn; {name} has no option for one")
     if name == "qnn" and (settings or options.soc):
         settings = dict(choose(settings, options.soc, chosen or target(name).version).options)
+    if options.device is not None:
+        _named("device", options.device, lambda: target(name, chosen, device=options.device))
     for path in options.rows:
         _named("rows", str(path), partial(target, name, chosen, rows=[path]))
     for text in options.legal:
@@ -61,6 +63,7 @@ def target_of(options: argparse.Namespace) -> Target:
     return target(
         name,
         chosen,
+        device=options.device,
         options=settings,
         rows=options.rows,
         legal=options.legal,

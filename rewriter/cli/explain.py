@@ -5,50 +5,77 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from capabilities import Target
-from rewriter.cli.common import target_of
+from rewriter.cli.common import rules_of, target_of
+from rewriter.cli.console import results
 from rewriter.cli.planned import PlannedGraphs
 from rewriter.errors import BadInput
-from rewriter.explanation import explain, explain_node
-from rewriter.report.explained import show_explanation, show_node
+from rewriter.explanation import explain
+from rewriter.node_explanation import NodeExplanation, explain_node
+from rewriter.report.data import as_text
+from rewriter.report.explained import explanation_data, node_data, show_explanation, show_node
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the explanation."""
-    console = Console(highlight=False, soft_wrap=True)
-    on = target_of(options)
-    path, colon, node = options.what.partition(":")
-    if colon and Path(path).exists():
-        graphs = PlannedGraphs(options, path, on)
-        _explain_node(graphs, node, on, console)
+    on, disable = target_of(options), rules_of(options)
+    path, node = _model_and_node(options.what)
+    if path is not None and not node:
+        raise BadInput(f"{path}: is a model; write {path}:NODE to explain a node of it")
+    if path is not None:
+        _nodes(options, path, node, on, disable)
         return 0
-    if Path(options.what).exists():
-        raise BadInput(
-            f"{options.what}: is a model; write {options.what}:NODE to explain a node of it"
-        )
-    for explanation in explain(options.what, on):
-        show_explanation(explanation, console)
+    found = explain(options.what, on)
+    with results() as console:
+        if options.json:
+            console.out(as_text("explain", {"ops": [explanation_data(one) for one in found]}))
+        else:
+            for one in found:
+                show_explanation(one, console)
     return 0
 
 
-def _explain_node(graphs: PlannedGraphs, node: str, on: Target, console: Console) -> None:
-    """Explain a node in each graph that has it.
+def _model_and_node(what: str) -> tuple[Path | None, str]:
+    """``MODEL:NODE`` in two; both may hold colons."""
+    for at in (i for i, letter in enumerate(what) if letter == ":"):
+        if Path(what[:at]).exists():
+            return Path(what[:at]), what[at + 1 :]
+    return (Path(what), "") if Path(what).exists() else (None, what)
+
+
+def _nodes(
+    options: argparse.Namespace, path: Path, node: str, on: Target, disable: tuple[str, ...]
+) -> None:
+    """Explain a node in each graph that has it."""
+    graphs = PlannedGraphs(options, path, on)
+    found = _found(graphs, node, on, disable)
+    with results() as console:
+        if options.json:
+            told = [{"graph": name, **node_data(one)} for name, one in found.items()]
+            console.out(as_text("explain", {"nodes": told}))
+            return
+        for name, one in found.items():
+            if len(graphs.names) > 1:
+                console.print(Text(f"{name}:"))
+            show_node(one, console)
+
+
+def _found(
+    graphs: PlannedGraphs, node: str, on: Target, disable: tuple[str, ...]
+) -> dict[str, NodeExplanation]:
+    """The node by graph.
 
     Raises:
-        BadInput: none has.
+        BadInput: no graph has it.
     """
-    missing: list[BadInput] = []
+    found, missing = dict[str, NodeExplanation](), list[BadInput]()
     for name, model in graphs.models(fixed=False):
         try:
-            found = explain_node(model, node, on)
+            found[name] = explain_node(model, node, on, disable=disable)
         except BadInput as error:
             missing.append(error)
-            continue
-        if len(graphs.names) > 1:
-            console.print(Text(f"{name}:"))
-        show_node(found, on, console)
-    if len(missing) == len(graphs.names):
+    if not found:
         raise max(missing, key=lambda error: len(str(error)))  # the one that knows near names
+    return found

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from rewriter.cli import values
+from rewriter.probe import PROBED
 from rewriter.quantize.spec import GRAINS, METHODS
 
 
@@ -14,29 +15,52 @@ def matrix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ep", action="append", default=[], metavar="EP", help="only this EP")
     parser.add_argument("--op", default="", help="only this op, by its type")
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--json", action="store_true", help="as JSON")
+    json(shape)
     shape.add_argument("--markdown", action="store_true", help="as the page capabilities/README.md")
+    shape.add_argument(
+        "--html", action="store_true", help="as a page whose cells lead to reasons and evidence"
+    )
 
 
 def audit(parser: argparse.ArgumentParser) -> None:
     """Options of ``rewrite audit``."""
     parser.add_argument("original", type=Path, help="the model that is right, ONNX or a checkpoint")
-    parser.add_argument("result", type=Path, help="the ONNX file that should be the same function")
+    parser.add_argument(
+        "results",
+        nargs="*",
+        type=Path,
+        metavar="result",
+        help="the ONNX file that should be the same function; several with --cost, none with --ep",
+    )
     parser.add_argument(
         "--dump",
         type=Path,
         metavar="DIR",
-        help="write the smallest part that differs, as two models with their inputs",
+        help="write the smallest part that differs, as models with their inputs",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--ep",
+        choices=("qnn", "openvino", "ort-cpu"),
+        help="where does this EP's runtime depart from ONNX Runtime's CPU on the one model given",
+    )
+    parser.add_argument(
+        "--cost",
+        action="store_true",
+        help="rank the models by what they cost: nodes, bytes, and what the runtime of --ep says",
+    )
+    parser.add_argument(
+        "--runtime",
+        type=Path,
+        metavar="PYTHON",
+        help="interpreter of an environment with the EP's runtime",
+    )
+    json(parser)
     budget(parser)
 
 
 def probe(parser: argparse.ArgumentParser) -> None:
     """Options of ``rewrite probe``."""
-    parser.add_argument(
-        "--ep", choices=("qnn", "openvino"), required=True, help="whose runtime is measured"
-    )
+    parser.add_argument("--ep", choices=PROBED, required=True, help="whose runtime is measured")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--quick",
@@ -77,7 +101,7 @@ def probe(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="most time of one step of a case (default: 60)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    json(parser)
     parser.add_argument(
         "--write",
         action="store_true",
@@ -117,6 +141,7 @@ def run(parser: argparse.ArgumentParser) -> None:
         metavar="PYTHON",
         help="interpreter of an environment with the EP's runtime",
     )
+    json(parser)
 
 
 def target(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +151,8 @@ def target(parser: argparse.ArgumentParser) -> None:
         "--ep",
         required=True,
         metavar="EP[@VERSION]",
-        help="qnn, openvino, openvino-ep, ort-cpu, ort-cuda, or onnx-standard[@OPSET]",
+        help="qnn, openvino, openvino-ep, ort-cpu, ort-cuda, onnx-standard[@OPSET], or one that an "
+        "installed package adds",
     )
     group.add_argument(
         "--dim",
@@ -194,6 +220,12 @@ def target(parser: argparse.ArgumentParser) -> None:
         help="the device's SoC, by number or chip, such as 60 or SC8380XP (qnn)",
     )
     group.add_argument(
+        "--device",
+        choices=("NPU", "GPU", "CPU"),
+        help="what it runs on: adds what others saw compile there to what was measured here "
+        "(qnn: NPU; openvino: any)",
+    )
+    group.add_argument(
         "--rows",
         action="append",
         default=[],
@@ -201,6 +233,7 @@ def target(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="rows of your own, in the table's format",
     )
+    json(parser)
 
 
 def quantization(parser: argparse.ArgumentParser) -> None:
@@ -292,6 +325,11 @@ def proof(parser: argparse.ArgumentParser) -> None:
         help="interpreter of an environment with the target's runtime",
     )
     budget(group)
+
+
+def json(parser: argparse._ActionsContainer) -> None:
+    """What every subcommand can print instead of text."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object for scripts")
 
 
 def budget(parser: argparse._ActionsContainer) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 
 from rich.console import Console
 
 from capabilities import eps
 from rewriter.errors import BadInput
 from rewriter.matrix import markdown, matrices
+from rewriter.report.data import as_text
 from rewriter.report.explained import matrix_data, show_matrix
+from rewriter.report.html import matrix_page
 from rewriter.rule import registry
 
 _WIDE = 240
@@ -28,9 +29,11 @@ def run(options: argparse.Namespace) -> int:
     if not console.is_terminal:
         console.width = _WIDE
     if options.json:
-        console.out(json.dumps(matrix_data(found), indent=1))
+        console.out(as_text("matrix", {"eps": matrix_data(found, options.op)}))
     elif options.markdown:
         console.out(markdown(found), end="")
+    elif options.html:
+        console.out(matrix_page(found, options.op), end="")
     else:
         for one in found:
             show_matrix(one, console, options.op)

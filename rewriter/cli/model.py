@@ -11,8 +11,10 @@ from rewriter.cli.quantized import quantization_of, quantized_target
 from rewriter.cli.sizes import sizes_of
 from rewriter.compiling import require_compiler
 from rewriter.errors import BadInput
-from rewriter.output import check_target
+from rewriter.leftovers import put_right
+from rewriter.output import check_target, disk
 from rewriter.pipeline import Pipeline
+from rewriter.report.data import as_json
 from rewriter.report.text import show
 from rewriter.report.write import check_report, write_report
 from rewriter.settings import Settings
@@ -21,6 +23,9 @@ from rewriter.source import Source
 
 def run(options: argparse.Namespace) -> int:
     """Rewrite a file, print the report, return the exit code."""
+    if options.output is not None:
+        with disk(options.output):
+            put_right(options.output.absolute())  # it may be the model's own folder
     sources: list[Source] = frontends().open_sources(options.model, options.weights)
     settings = _settings(options, sources)
     with ready_command(options):
@@ -30,7 +35,10 @@ def run(options: argparse.Namespace) -> int:
     if options.report is not None:
         write_report(outcome, options.report)
     with results() as console:
-        show(outcome, console)
+        if options.json:
+            console.out(as_json(outcome), end="")
+        else:
+            show(outcome, console)
     return int(outcome.exit())
 
 

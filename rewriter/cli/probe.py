@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from rewriter.probe.findings import CONTRADICTED, Finding, judged, probe
 from rewriter.probe.proposal import propose
 from rewriter.probe.report import Run, data, lines, read
 from rewriter.probe.verdict import Measured
+from rewriter.report.data import as_text
 from rewriter.runtime.versions import distribution, installed
 
 _DISAGREE = 5
@@ -41,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
         if not options.json:
             _print("\n".join(lines(found)))
     if options.json:
-        told = [data(found) for found in runs]
-        _print(json.dumps(told if len(told) > 1 else told[0], indent=1))
+        _print(as_text("probe", data(runs)))
     return _DISAGREE if any(found.of(CONTRADICTED) for found in runs) else 0
 
 
@@ -110,7 +109,9 @@ def _target(options: argparse.Namespace, version: str) -> Target:
 
     A version that nobody has measured is compared with the newest that somebody has.
     """
-    given = argparse.Namespace(**vars(options), option=[], soc=None, legal=[], illegal=[])
+    given = argparse.Namespace(
+        **vars(options), option=[], soc=None, device=None, legal=[], illegal=[]
+    )
     try:
         target(options.ep, version)
     except UnknownTarget:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from capabilities import Target
+from rewriter.activations.integers import in_integers
 from rewriter.activations.prompts import AUTO
 from rewriter.errors import BadInput
 from rewriter.quantize.spec import WeightQuantization
@@ -52,4 +53,5 @@ def quantized_target(options: argparse.Namespace, target: Target) -> Target:
     """The target as a graph with quantized activations is used with it."""
     if not options.activations:
         return target
-    return replace(target, options={**_BOUNDARY.get(target.ep, {}), **target.options})
+    target = replace(target, options={**_BOUNDARY.get(target.ep, {}), **target.options})
+    return in_integers(target) if options.activations == "a16" else target

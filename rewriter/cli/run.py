@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rewriter.cli.console import progress, results
 from rewriter.generate.config import read_config
@@ -16,6 +17,7 @@ from rewriter.generate.plan import calls, limit
 from rewriter.generate.text import Stream, Text
 from rewriter.placement.qnn import emulated
 from rewriter.report.clean import printable
+from rewriter.report.data import as_text
 
 _TOKENS = 32
 """How many are generated where nobody says it and no end comes."""
@@ -35,23 +37,49 @@ def run(options: argparse.Namespace) -> int:
     tokens = options.max_new_tokens or min(_TOKENS, fits or _TOKENS)
     shown = None if text is None else text.after(prompt)
     with opened(folder, options.ep, python=options.runtime, say=progress()) as decoder:
-        found = _print(generate(decoder, prompt, tokens, stop), shown)
+        made = generate(decoder, prompt, tokens, stop)
+        said = _silent(made, shown) if options.json else _print(made, shown)
         seconds = list(decoder.seconds)
-    say = progress("")
-    for note in (*_where(decoder), *_pace(folder, len(prompt), seconds)):
-        say(note)
-    if found[-1] in stop:
-        say(f"stopped at token {found[-1]}, which ends a text")
-    elif len(found) == fits:
-        say(f"stopped because {limit(folder)[1]}")
+    notes = [*_where(decoder), *_pace(folder, len(prompt), seconds)]
+    notes += _end(folder, said.ids, stop, fits)
     if text is not None and (folder.path / "chat_template.jinja").is_file():
-        say("the prompt was read as it is; the chat template of the folder was not applied")
+        notes.append(
+            "the prompt was read as it is; the chat template of the folder was not applied"
+        )
+    if options.json:
+        with results() as console:
+            console.out(as_text("run", _data(decoder, prompt, said, seconds, notes)))
+    else:
+        say = progress("")
+        for note in notes:
+            say(note)
     return 0
 
 
-def _print(tokens: Iterator[int], shown: Stream | None) -> list[int]:
+@dataclass
+class _Said:
+    """What was generated.
+
+    Attributes:
+        ids: token ids.
+        text: the same as text; ``None`` where ids were given.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    text: str | None = None
+
+
+def _silent(tokens: Iterator[int], shown: Stream | None) -> _Said:
+    """Tokens that are printed when all are there."""
+    ids = list(tokens)
+    if shown is None:
+        return _Said(ids)
+    return _Said(ids, "".join([*map(shown.add, ids), shown.end()]))
+
+
+def _print(tokens: Iterator[int], shown: Stream | None) -> _Said:
     """Print tokens as they come."""
-    found: list[int] = []
+    said = _Said()
     with results() as console:
 
         def write(text: str) -> None:
@@ -59,11 +87,40 @@ def _print(tokens: Iterator[int], shown: Stream | None) -> list[int]:
             console.file.flush()
 
         for token in tokens:
-            comma = "," if found else ""
-            found.append(token)
+            comma = "," if said.ids else ""
+            said.ids.append(token)
             write(f"{comma}{token}" if shown is None else shown.add(token))
         write("\n" if shown is None else f"{shown.end()}\n")
-    return found
+    return said
+
+
+def _data(
+    decoder: Decoder,
+    prompt: Sequence[int],
+    said: _Said,
+    seconds: Sequence[tuple[str, float]],
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "folder": str(decoder.folder.path),
+        "ep": decoder.ep,
+        "versions": decoder.versions,
+        "prompt": list(prompt),
+        "ids": said.ids,
+        "text": said.text,
+        "calls": [{"graph": graph, "seconds": time} for graph, time in seconds],
+        "notes": list(notes),
+    }
+
+
+def _end(
+    folder: Folder, ids: Sequence[int], stop: Collection[int], fits: int | None
+) -> Iterator[str]:
+    """Why no more tokens came."""
+    if ids[-1] in stop:
+        yield f"stopped at token {ids[-1]}, which ends a text"
+    elif len(ids) == fits:
+        yield f"stopped because {limit(folder)[1]}"
 
 
 def _where(decoder: Decoder) -> Iterator[str]:

@@ -56,7 +56,7 @@ def stamp_of(model: ir.Model, name: str) -> Stamp | None:
         return None
     try:
         found = Stamp(**json.loads(stored))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         found = None
     if found is None or not _sound(found):
         raise BadInput(f"{name}: the metadata entry '{_KEY}' is damaged; compile it again")

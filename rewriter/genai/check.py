@@ -64,9 +64,10 @@ def _names(
 ) -> None:
     """What is named exists, and what the graphs take is named."""
     inputs, outputs = names_of(decoder)
-    layers = range(int(decoder.get("num_hidden_layers", 0)))
     asked, everywhere = taken(chain), {name for graph in graphs for name in graph.inputs}
     made = {name for graph in chain for name in graph.outputs}
+    # One more than there can be is as wrong as a number that would fill the memory.
+    layers = range(min(int(decoder.get("num_hidden_layers", 0)), len(asked) + len(made) + 1))
     for role, name in inputs.items():
         key, stated = f"model.decoder.inputs.{role}", role in decoder.get("inputs", {})
         for one in sorted(set(_each(name, layers)) - set(asked)):

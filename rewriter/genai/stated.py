@@ -16,6 +16,14 @@ def _number(value: Any) -> bool:
     return type(value) is int
 
 
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _ids(value: Any) -> bool:
     return value is None or all(map(_number, value if isinstance(value, list) else [value]))
 
@@ -54,6 +62,12 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("model", "pad_token_id"), _number, "a whole number"),
     (("model", "eos_token_id"), _ids, "a token id or a list of them"),
     (("search", "max_length"), _number, "a whole number"),
+    (("search", "past_present_share_buffer"), _flag, "true or false"),
+    ((*_DECODER, "filename"), _text, "the name of a file"),
+    ((*_DECODER, "num_hidden_layers"), _number, "a whole number"),
+    ((*_DECODER, "head_size"), _number, "a whole number"),
+    ((*_DECODER, "num_key_value_heads"), _number, "a whole number"),
+    ((*_DECODER, "sliding_window"), _object, "an object"),
     ((*_DECODER, "inputs"), _names, "an object of names"),
     ((*_DECODER, "outputs"), _names, "an object of names"),
     ((*_DECODER, "pipeline"), _pipeline, "a list of stages with lists of inputs and outputs"),
@@ -72,7 +86,7 @@ def stated(content: Path | bytes) -> dict[str, Any]:
     raw = content if isinstance(content, bytes) else content.read_bytes()
     try:
         base: Any = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{NAME}: is no JSON ({error}); mend it or take it away") from None
     for path, holds, what in _MUST:
         value, there = base, True

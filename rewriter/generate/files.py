@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
 from rewriter.errors import BadInput
 from rewriter.graph_names import graph_name, plain_file
+from rewriter.leftovers import check_whole
+from rewriter.onnx_tensors import check_tensors
 from rewriter.roles import role_of
 from rewriter.shared_weights import missing_weights
 
@@ -28,6 +31,7 @@ def graph_files(path: Path) -> dict[str, list[Path]]:
     if not path.is_dir():
         what = "is a file" if path.exists() else "there is no such folder"
         raise BadInput(f"{path}: {what}; name the folder that 'rewrite' has written")
+    check_whole(path)
     found = _components(path)
     name = "" if "" in found else _only(path, found, "decoder")
     if name is None:
@@ -56,12 +60,17 @@ def load(file: Path) -> ir.Model:
     """Read a graph, weights left where they are.
 
     Raises:
-        BadInput: it is damaged, or its weights are not there.
+        BadInput: it is damaged, or its weights are not there, or not in its folder.
     """
     if not file.stat().st_size:
         raise BadInput(f"{file}: is empty; write the folder anew")
     try:
-        model = ir.load(file)
+        proto = onnx.load(file, load_external_data=False)
+        check_tensors(file, proto)
+        model = ir.from_proto(proto)
+        ir.external_data.set_base_dir(model.graph, file.parent)
+    except BadInput:
+        raise
     except Exception as error:
         raise BadInput(
             f"{file}: cannot be read as an ONNX model ({type(error).__name__})"

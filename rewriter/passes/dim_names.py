@@ -196,7 +196,7 @@ def remembered(model: ir.Model) -> dict[str, int]:
     """Dims that an earlier run fixed; nothing if what is stored is not of ours."""
     try:
         stored = json.loads(model.metadata_props.get(DIMS, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     pairs = stored.items() if isinstance(stored, dict) else ()
     return {name: value for name, value in pairs if type(value) is int}

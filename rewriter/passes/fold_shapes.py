@@ -15,8 +15,10 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from rewriter.facts import constant, dims_of, present
+from rewriter.graphs import graphs_of
+from rewriter.passes.folded_size import folded_size
 from rewriter.passes.take_branches import TakeBranches
-from rewriter.shapes import infer_model
+from rewriter.shapes import all_static, infer_model
 
 _FOLDED = frozenset({
     "Abs", "Add", "And", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal",
@@ -39,9 +41,14 @@ def settle_shapes(model: ir.Model) -> list[str]:
     """
     notes: list[str] = []
     infer_model(model)
-    while FoldShapes()(model).modified or _took_branches(model, notes):
+    while _folded(model) or _took_branches(model, notes):
         infer_model(model)
     return notes
+
+
+def _folded(model: ir.Model) -> bool:
+    """Fold; whether that may have made shapes known that were not."""
+    return FoldShapes()(model).modified and not all_static(model)
 
 
 def _took_branches(model: ir.Model, notes: list[str]) -> bool:
@@ -60,7 +67,7 @@ class FoldShapes(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         """Fold the main graph and the graphs inside it."""
-        for graph in model.graphs():
+        for graph in graphs_of(model):
             for node in list(graph):
                 if node.op_type == "Constant" or node.domain not in {"", "ai.onnx"}:
                     continue
@@ -85,7 +92,17 @@ def _value(node: ir.Node, model: ir.Model) -> np.ndarray | None:
         return None
     if any(t is not None and not _is_of_shapes(t) for t in inputs):
         return None
+    if _too_large(node.op_type, inputs):
+        return None
     return _evaluated(node, inputs, model.opset_imports.get("", 1))
+
+
+def _too_large(op: str, inputs: list[ir.TensorProtocol | None]) -> bool:
+    """Whether a result has more elements than shape arithmetic, or inputs no op of its kind has."""
+    try:
+        return not folded_size(op, inputs) <= _MOST
+    except (IndexError, ValueError, OverflowError):
+        return True
 
 
 def _is_of_shapes(tensor: ir.TensorProtocol) -> bool:
@@ -95,17 +112,21 @@ def _is_of_shapes(tensor: ir.TensorProtocol) -> bool:
 
 def _becomes_integer(value: ir.Value) -> bool:
     """Whether a float is only ever read, through arithmetic, by a Cast to an integer."""
-    if value.dtype in _INTEGER or value.is_graph_output() or not value.uses():
-        return False
-    readers = [use.node for use in value.uses()]
     made = value.producer()
-    if made is None or made.op_type not in _BETWEEN:
+    if value.dtype in _INTEGER or made is None or made.op_type not in _BETWEEN:
         return False
-    return all(
-        reader.op_type in _BETWEEN
-        and (reader.outputs[0].dtype in _INTEGER or _becomes_integer(reader.outputs[0]))
-        for reader in readers
-    )
+    waiting, seen = [value], {value}  # each once: the ways through x · x double with each product
+    while waiting:
+        one = waiting.pop()
+        if one.is_graph_output() or not one.uses():
+            return False
+        readers = {use.node for use in one.uses()}
+        if any(reader.op_type not in _BETWEEN for reader in readers):
+            return False
+        results = {reader.outputs[0] for reader in readers} - seen
+        seen |= results
+        waiting += [result for result in results if result.dtype not in _INTEGER]
+    return True
 
 
 def _of_shape(node: ir.Node) -> np.ndarray | None:
@@ -143,7 +164,12 @@ def _evaluated(
         list(values.values()), copy.outputs, nodes=[copy], opset_imports={"": opset}, name="fold"
     )
     evaluator: Any = ReferenceEvaluator(ir.to_proto(ir.Model(graph, ir_version=10)))
-    result = np.asarray(evaluator.run(None, feeds)[0])
+    try:
+        result = np.asarray(evaluator.run(None, feeds)[0])
+    except MemoryError:
+        raise
+    except Exception:  # what cannot be computed stays for the runtime to refuse
+        return None
     return result if result.size <= _MOST else None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from rewriter.facts import constant, dims_of, op_of
+from rewriter.graphs import graphs_of
 from rewriter.passes.dim_fit import windows
 
 
@@ -17,7 +18,7 @@ def correct_present_shapes(model: ir.Model) -> list[str]:
     """Correct declared shapes in place; returns a sentence for each that was not kept."""
     notes = []
     caches = windows(model)
-    for node in (node for graph in model.graphs() for node in graph):
+    for node in (node for graph in graphs_of(model) for node in graph):
         if op_of(node) != "com.microsoft::GroupQueryAttention" or len(node.outputs) < 3:
             continue
         total = constant(node.inputs[6])

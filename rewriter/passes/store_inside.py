@@ -15,6 +15,7 @@ from onnx_ir.passes import InPlacePass, PassResult
 from capabilities import Row, Target
 from rewriter.errors import BadInput
 from rewriter.facts import facts_of
+from rewriter.graphs import graphs_of
 
 _SMALL = 256
 """Bytes up to which writers keep a tensor inside anyway (:func:`onnx_ir.save`)."""
@@ -44,7 +45,7 @@ class StoreInside(InPlacePass):
             BadInput: they are more than one file can hold.
         """
         kept: Counter[Row] = Counter()
-        for graph in list(model.graphs()) if self._rows else ():
+        for graph in list(graphs_of(model)) if self._rows else ():
             for value in list(graph.initializers.values()):
                 row = self._misread(value, model)
                 if row is not None and value.const_value is not None:

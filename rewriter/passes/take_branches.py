@@ -11,6 +11,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from rewriter.facts import constant
+from rewriter.graphs import graphs_of
 from rewriter.tape import Workspace, names_in
 
 
@@ -23,11 +24,12 @@ class TakeBranches(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         """Go through every graph; what a branch brings along is gone through in the next call."""
-        names = names_in(model.graph)
-        for graph in list(model.graphs()):
-            for node in list(graph):
+        names: set[str] = set()
+        for graph in list(graphs_of(model)):
+            for node in [node for node in graph if node.op_type == "If"]:
                 taken = _taken(node)
                 if taken is not None:
+                    names = names or names_in(model.graph)
                     self.notes.append(
                         f"If '{node.name}' always takes its {taken.name} with these dims; the "
                         "other one is gone"
@@ -38,7 +40,7 @@ class TakeBranches(InPlacePass):
 
 def _taken(node: ir.Node) -> ir.Attr | None:
     """The branch of an If with a constant condition."""
-    if node.op_type != "If" or node.domain not in {"", "ai.onnx"}:
+    if node.domain not in {"", "ai.onnx"}:
         return None
     condition = constant(node.inputs[0])
     if condition is None or condition.size != 1:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from rewriter.graphs import graphs_of
+
 _LOOP_INPUTS = 2
 
 
@@ -16,7 +18,7 @@ def remove_unused(model: ir.Model) -> None:
     common.RemoveUnusedNodesPass()(model)
     common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
     common.RemoveUnusedOpsetsPass()(model)
-    graphs: list[ir.Graph | ir.Function] = [*model.graphs(), *model.functions.values()]
+    graphs: list[ir.Graph | ir.Function] = [*graphs_of(model), *model.functions.values()]
     for graph in graphs:
         for node in graph:
             if node.op_type == "Loop" and len(node.inputs) < _LOOP_INPUTS:

@@ -10,9 +10,14 @@ from rewriter.placement import openvino, ort_cpu, qnn
 from rewriter.placement.model import Feeds, Placement
 from rewriter.placement.qnn import emulated
 
-__all__ = ["Placement", "emulated", "place"]
+__all__ = ["Placement", "emulated", "place", "placeable"]
 
 _PLACES = {"openvino": openvino.place, "ort-cpu": ort_cpu.place, "qnn": qnn.place}
+
+
+def placeable(ep: str) -> bool:
+    """Whether there is a way to ask an EP's runtime."""
+    return ep in _PLACES
 
 
 def place(
@@ -39,6 +44,6 @@ def place(
     Raises:
         RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
     """
-    if ep not in _PLACES:
+    if not placeable(ep):
         raise RuntimeFault("missing", f"placement for {ep} is not built yet: use --no-place")
     return _PLACES[ep](model, options, python, time_limit, feeds)

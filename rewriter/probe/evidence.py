@@ -7,7 +7,7 @@ that was edited loses the records that no longer decide it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,11 +62,7 @@ def write(
             of_case[version] = finding.measured
     spoken = _spoken(known, tables)
     names = {name for row_names in spoken.values() for name in row_names}
-    lines = [
-        "\t".join((name, at, *_cells(known[name][at])))
-        for name in sorted(names)
-        for at in sorted(known[name], key=parse_version)
-    ]
+    lines = [line for name in sorted(names) for line in _lines(name, known[name])]
     covered = _covered(spoken, known, tables.ep) if replace else frozenset[Row]()
     _store(tables.rows, _rewritten(tables.rows, spoken, covered))
     if replace:
@@ -85,14 +81,21 @@ def _read(path: Path) -> tuple[list[str], list[str], Known]:
         if line[:1] == "#" or tuple(cells) == COLUMNS:
             head.append(line)
         elif line.startswith(_OURS):
-            known.setdefault(cells[0], {})[cells[1]] = Measured(*cells[2:])
+            of_case = known.setdefault(cells[0], {})
+            of_case |= {version: Measured(*cells[2:]) for version in cells[1].split(",")}
         else:
             others.append(line)
     return head, others, known
 
 
-def _cells(measured: Measured) -> tuple[str, ...]:
-    return measured.verdict, measured.max_abs, measured.max_rel, measured.note
+def _lines(name: str, measured: Mapping[str, Measured]) -> Iterator[str]:
+    """A record's lines: versions that say the same share one."""
+    alike: dict[Measured, list[str]] = {}
+    for version in sorted(measured, key=parse_version):
+        alike.setdefault(measured[version], []).append(version)
+    for said, at in alike.items():
+        cells = said.verdict, said.max_abs, said.max_rel, said.note
+        yield "\t".join((name, ",".join(at), *cells))
 
 
 def _spoken(known: Known, tables: Tables) -> dict[Row, list[str]]:
@@ -154,7 +157,8 @@ def _rewritten(
         theirs = _MEASURED if tuple(cells[:4]) in alone else _MEASURED + _OURS
         kept = [source for source in evidence.split(";") if not source.startswith(theirs)]
         kept += [f"{_MEASURED}{name}" for name in ours.get(tuple(cells[:4]), ())]
-        lines.append("\t".join([*cells, ";".join(kept)]))
+        # A row that is new names what will be measured, and would be no firm row without it.
+        lines.append("\t".join([*cells, ";".join(kept) or evidence]))
     return lines
 
 

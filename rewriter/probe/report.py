@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rewriter.errors import BadInput
 from rewriter.probe.findings import CONFIRMED, CONTRADICTED, NEW, STATES, UNKNOWN, Finding
 from rewriter.probe.proposal import Proposal
 from rewriter.probe.verdict import Measured
+from rewriter.report.explained import row_data
 
 _EVIDENCE = 3
 _MEASURED = ("verdict", "max_abs", "max_rel", "note")
@@ -102,8 +103,12 @@ def _words(measured: Measured) -> str:
     return " ; ".join(filter(None, (measured.verdict, error, measured.note)))
 
 
-def data(run: Run) -> dict[str, Any]:
-    """The run as JSON holds it."""
+def data(runs: Iterable[Run]) -> dict[str, Any]:
+    """Runs as JSON holds them."""
+    return {"runs": [_run(run) for run in runs]}
+
+
+def _run(run: Run) -> dict[str, Any]:
     counts = Counter(finding.state for finding in run.findings)
     return {
         "ep": run.target.ep,
@@ -112,7 +117,7 @@ def data(run: Run) -> dict[str, Any]:
         "seconds": round(run.seconds, 1),
         "counts": {state: counts[state] for state in STATES},
         "cases": [_data(finding) for finding in run.findings],
-        "silent_rows": [_row(row) for row in run.silent_rows()],
+        "silent_rows": [row_data(row) for row in run.silent_rows()],
         "proposal": {
             "diff": run.proposal.diff,
             "by_hand": [finding.case.name for finding in run.proposal.by_hand],
@@ -127,8 +132,7 @@ def read(file: Path) -> list[tuple[str, str, dict[tuple[str, str], Measured]]]:
         BadInput: the file is not what :func:`data` makes.
     """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        runs = found if isinstance(found, list) else [found]
+        runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
         return [
             (
                 run["ep"],
@@ -156,18 +160,7 @@ def _data(finding: Finding) -> dict[str, Any]:
         **{key: getattr(measured, key) for key in _MEASURED},
     }
     if finding.state != CONFIRMED and row is not None:
-        found["row"] = _row(row)
+        found["row"] = row_data(row)
     if finding.among_others is not None:
         found["among_others"] = finding.among_others.verdict
     return found
-
-
-def _row(row: Row) -> dict[str, Any]:
-    return {
-        "op": row.op,
-        "form": str(row.form),
-        "verdict": str(row.verdict),
-        "versions": row.versions.text,
-        "why": row.why,
-        "evidence": list(row.evidence),
-    }

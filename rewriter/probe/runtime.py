@@ -31,6 +31,8 @@ from rewriter.probe.verdict import (
 from rewriter.runtime.child import Job, Refused
 from rewriter.runtime.sessions import Sessions
 
+MEMORY = 3 << 30
+"""Bytes that a child may hold: the models are small, and some have a runtime take all there is."""
 _WORDS = {"crash": "CRASH", "memory": "CRASH", "timeout": "TIMEOUT"}
 _NOTE = 100
 _DOING = re.compile(
@@ -66,6 +68,7 @@ class Supervised:
                 python=self._python,
                 exact=self.ep == "cpu",
                 time_limit=self._limit,
+                memory_limit=MEMORY,
             )
             self._sessions = fresh.__enter__()
         return self._sessions
@@ -139,6 +142,8 @@ class Prober:
         except RuntimeFault as fault:
             if fault.kind == "missing":
                 raise
+            if fault.kind == "memory" and not alone:  # it may be that of the cases before
+                return self.measure(case, alone=True)
             return Measured(self._word(fault), note=_tidy(_said(fault)))
         finally:
             if alone:
@@ -253,6 +258,8 @@ class _Opening(RuntimeFault):
 
 def _said(fault: RuntimeFault) -> str:
     """What a fault adds to its verdict."""
+    if fault.kind == "memory":  # how much there is, and who notices, differs between machines
+        return "memory"
     return _DOING.sub(lambda match: match["signal"] or match["limit"] or "", str(fault))
 
 

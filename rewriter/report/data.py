@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from capabilities import Target
 from rewriter.compiling.model import Compiled
 from rewriter.outcome import GraphOutcome, Outcome, Parity, PartOutcome
 from rewriter.parity.compare import Error
 from rewriter.parity.outputs import Bound, InHalf, OutputParity
 from rewriter.placement import Placement
-from rewriter.record import MaskChange, MaskKept
+from rewriter.record import MaskChange, MaskKept, Report
 from rewriter.report.activations import activation_data, step_data
 from rewriter.slices import Slice
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
     """The whole report, ready for JSON."""
-    target = outcome.target
     return {
         "model": outcome.model,
-        "target": {
-            "ep": target.ep,
-            "version": target.version,
-            "extrapolated": target.extrapolated_from,
-            "options": dict(target.options),
-        },
+        "target": target_data(outcome.target),
         "exit": int(outcome.exit()),
         "output": outcome.output,
         "seconds": outcome.seconds,
@@ -41,17 +37,42 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def target_data(target: Target) -> dict[str, Any]:
+    """A target for JSON."""
+    return {
+        "ep": target.ep,
+        "version": target.version,
+        "extrapolated": target.extrapolated_from,
+        "options": dict(target.options),
+    }
+
+
 def as_json(outcome: Outcome) -> str:
     """The whole report as the text of a JSON file."""
-    return json.dumps(_finite(as_data(outcome)), indent=1, allow_nan=False) + "\n"
+    return as_text("model", as_data(outcome)) + "\n"
 
 
-def _finite(data: Any) -> Any:
+SCHEMA = 1
+"""Of all that is printed as JSON; raised where a name goes or means something else."""
+
+
+def as_text(command: str, data: Mapping[str, Any]) -> str:
+    """What a subcommand found, as one JSON object.
+
+    Args:
+        command: the subcommand.
+        data: what it found, by name; a number that JSON does not have becomes null.
+    """
+    whole = {"schema": SCHEMA, "command": command, **data}
+    return json.dumps(finite(whole), indent=1, allow_nan=False)
+
+
+def finite(data: Any) -> Any:
     """The same data with ``None`` for every number that JSON does not have."""
     if isinstance(data, dict):
-        return {str(key): _finite(value) for key, value in data.items()}
+        return {str(key): finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
+        return [finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
@@ -65,6 +86,25 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
             "fixed": graph.dims.fixed,
             "derived": {k: v for k, (v, _) in graph.dims.derived.items()},
         },
+        **plan_data(report),
+        "masks": [asdict(mask) | _old(mask) for mask in report.masks],
+        "masks_kept": [asdict(mask) | _old(mask) for mask in report.masks_kept],
+        "parity": None if graph.parity is None else _parity(graph.parity),
+        "placement": None if graph.placement is None else _placement(graph.placement, graph.part),
+        "parts": [_part(part) for part in graph.parts],
+        "compiled": [_compiled(made) for made in graph.compiled],
+        "quantized": [asdict(weight) for weight in graph.quantized],
+        "traffic": graph.traffic
+        and {**asdict(graph.traffic), "bytes_per_token": graph.traffic.per_token},
+        "activations": activation_data(graph.activations),
+        "disagreement": graph.fault or None,
+        "notes": graph.notes,
+    }
+
+
+def plan_data(report: Report) -> dict[str, Any]:
+    """What the engine did, or would do, and what stays."""
+    return {
         "ops_before": dict(sorted(report.ops_before.items())),
         "ops_after": dict(sorted(report.ops_after.items())),
         "rules": [
@@ -82,18 +122,6 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
             for node in report.stuck
         ],
         "unknown": [{"node": node, "op": op} for node, op in report.unknown],
-        "masks": [asdict(mask) | _old(mask) for mask in report.masks],
-        "masks_kept": [asdict(mask) | _old(mask) for mask in report.masks_kept],
-        "parity": None if graph.parity is None else _parity(graph.parity),
-        "placement": None if graph.placement is None else _placement(graph.placement, graph.part),
-        "parts": [_part(part) for part in graph.parts],
-        "compiled": [_compiled(made) for made in graph.compiled],
-        "quantized": [asdict(weight) for weight in graph.quantized],
-        "traffic": graph.traffic
-        and {**asdict(graph.traffic), "bytes_per_token": graph.traffic.per_token},
-        "activations": activation_data(graph.activations),
-        "disagreement": graph.fault or None,
-        "notes": graph.notes,
     }
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from capabilities import Target
-from rewriter.explanation import Evidence, Explanation, NodeExplanation
+from capabilities import Row, Target
+from rewriter.explanation import Evidence, Explanation
 from rewriter.matrix import VERDICTS, Matrix
+from rewriter.node_explanation import NodeExplanation
+from rewriter.report.data import target_data
 
 _STYLE = {"legal": "green", "illegal": "red", "wrong": "bold red", "unknown": "yellow"}
 
@@ -33,13 +36,15 @@ def show_explanation(found: Explanation, console: Console) -> None:
         style = "yellow" if kind else _STYLE[row.verdict]
         line = f"  {kind}{row.verdict:8} [{row.form}]"
         console.print(Text(line + (f": {row.why}" if row.why else ""), style=style))
-        console.print(Text(f"           {_evidence(evidence)}", style="dim"))
+        console.print(Text(f"           {evidence_words(evidence)}", style="dim"))
     for row, _ in (pair for pair in found.rows if pair[0].op != found.op):
         line = f"  any op   {row.verdict} [{row.form}]: {row.why}"
         console.print(Text(line, style="dim"))
     for form, spans in found.history.items():
         said = ", ".join(
-            f"{span.verdict} {_versions(span.versions)}" for span in spans if span.verdict != "-"
+            f"{span.verdict} {versions_words(span.versions)}"
+            for span in spans
+            if span.verdict != "-"
         )
         console.print(f"  over versions [{form}]: {said}", markup=False)
     if not found.ways:
@@ -55,28 +60,34 @@ def show_explanation(found: Explanation, console: Console) -> None:
             console.print(Text(f"           refuses: {reason}", style="dim"))
 
 
-def show_node(found: NodeExplanation, on: Target, console: Console) -> None:
+def show_node(found: NodeExplanation, console: Console) -> None:
     """Print why a node is where it is."""
     judgement = found.judgement
-    console.print(Text(f"{found.op} '{found.node}' on {title(on)}", style="bold"))
+    console.print(Text(f"{found.op} '{found.node}' on {title(found.target)}", style="bold"))
     for fact in found.facts:
         console.print(Text(f"  {fact}", style="dim"))
     line = f"  {judgement.verdict} [{judgement.form}]: {judgement.why or 'measured right'}"
     console.print(Text(line, style=_STYLE[judgement.verdict]))
     if found.evidence is not None:
-        console.print(Text(f"           {_evidence(found.evidence)}", style="dim"))
+        console.print(Text(f"           {evidence_words(found.evidence)}", style="dim"))
     for doubt in judgement.doubts:
         text = f"  doubt [{doubt.form}]: {doubt.why} ({', '.join(doubt.evidence)})"
         console.print(Text(text, style="yellow"))
-    if found.fired:
-        console.print(Text(f"  rule {found.fired} replaces it", style="green"))
-    for rule, reason in found.tried:
-        console.print(Text(f"  rule {rule} refused: {reason}", style="red"))
+    for tried in found.tried:
+        console.print(Text(f"  rule {tried.rule} refused: {tried.reason}", style="red"))
+    for rule in found.rules:
+        console.print(Text(f"  rule {rule} replaces it", style="green"))
+    if not (found.rules or found.tried) and judgement.verdict != "legal":
+        console.print("  rules: none takes it")
+    made = ", ".join(f"{op} x {count}" for op, count in sorted(found.becomes.items()))
+    console.print(Text(f"  it {found.fate}" + (f": {made}" if made else ""), style="bold"))
+    for sentence in found.advice:
+        console.print(Text(f"  {sentence}"))
 
 
 def show_matrix(found: Matrix, console: Console, op: str = "") -> None:
     """Print one EP's matrix, or the lines of one op."""
-    lines = [line for line in found.lines if not op or line.op.rpartition("::")[2] == op]
+    lines = found.lines_of(op)
     console.print(Text(f"{found.ep}: {found.about}", style="bold"))
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("op", "form", *(v or "all" for v in found.versions), "rules"):
@@ -90,8 +101,8 @@ def show_matrix(found: Matrix, console: Console, op: str = "") -> None:
     console.print(f"{len(lines)} of {len(found.lines)} forms; cells: {counts}")
 
 
-def matrix_data(found: Sequence[Matrix]) -> list[dict[str, Any]]:
-    """Matrices for JSON."""
+def matrix_data(found: Sequence[Matrix], op: str) -> list[dict[str, Any]]:
+    """Matrices for JSON; of one op, unless that is empty."""
     return [
         {
             "ep": one.ep,
@@ -107,18 +118,87 @@ def matrix_data(found: Sequence[Matrix]) -> list[dict[str, Any]]:
                     "rules": list(line.rules),
                     "dead_end": line.dead or None,
                 }
-                for line in one.lines
+                for line in one.lines_of(op)
             ],
         }
         for one in found
     ]
 
 
-def _versions(versions: Sequence[str]) -> str:
+def explanation_data(found: Explanation) -> dict[str, Any]:
+    """An op for JSON."""
+    return {
+        "op": found.op,
+        "target": target_data(found.target),
+        "rows": [
+            row_data(row) | {"kind": row.kind, "record": _record(evidence)}
+            for row, evidence in found.rows
+        ],
+        "history": {
+            form: [{"verdict": span.verdict, "versions": list(span.versions)} for span in spans]
+            for form, spans in found.history.items()
+        },
+        "rules": [
+            {
+                "rule": way.rule.name,
+                "fusion": way.rule.pattern is not None,
+                "takes": str(way.rule.form),
+                "about": way.rule.about,
+                "builds": dict(way.emits),
+                "refuses": list(way.refuses),
+            }
+            for way in found.ways
+        ],
+    }
+
+
+def node_data(found: NodeExplanation) -> dict[str, Any]:
+    """A node for JSON."""
+    judgement = found.judgement
+    return {
+        "node": found.node,
+        "op": found.op,
+        "target": target_data(found.target),
+        "fate": found.fate.name.lower(),
+        "facts": list(found.facts),
+        "verdict": str(judgement.verdict),
+        "form": judgement.form,
+        "why": judgement.why,
+        "row": judgement.row and row_data(judgement.row),
+        "record": _record(found.evidence),
+        "doubts": [row_data(doubt) for doubt in judgement.doubts],
+        "rules": list(found.rules),
+        "tried": [{"rule": tried.rule, "refused": tried.reason} for tried in found.tried],
+        "becomes": dict(found.becomes),
+        "legal_on": list(found.legal_on),
+        "advice": list(found.advice),
+    }
+
+
+def row_data(row: Row) -> dict[str, Any]:
+    """A row of the table for JSON."""
+    return {
+        "op": row.op,
+        "form": str(row.form),
+        "verdict": str(row.verdict),
+        "versions": row.versions.text,
+        "why": row.why,
+        "evidence": list(row.evidence),
+    }
+
+
+def _record(evidence: Evidence | None) -> dict[str, Any] | None:
+    """The record that says most of what a row rests on."""
+    return None if evidence is None or evidence.best is None else asdict(evidence.best)
+
+
+def versions_words(versions: Sequence[str]) -> str:
+    """Versions in a row, as the first and the last."""
     return versions[0] if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
 
 
-def _evidence(evidence: Evidence) -> str:
+def evidence_words(evidence: Evidence) -> str:
+    """What a row rests on, in a line."""
     parts = []
     if evidence.best is not None:
         best = evidence.best

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -13,13 +14,15 @@ from rewriter.parity.compare import Error
 from rewriter.parity.model import ModelParity
 from rewriter.parity.outputs import InHalf, OutputParity
 from rewriter.parity.sites import SiteParity
-from rewriter.record import Report
+from rewriter.record import Report, StuckNode
 from rewriter.report.activations import activation_lines, step_lines
 from rewriter.report.clean import printable
 from rewriter.report.quantized import error_lines, storage_lines
 
 _STYLE = {True: "bold green", False: "bold red"}
-_MOST = 20
+_GROUPS = 6
+"""Kinds of nodes, or outputs, that are listed: the story is to fit on a screen."""
+_Key = TypeVar("_Key")
 
 
 def show(outcome: Outcome, console: Console) -> None:
@@ -118,16 +121,36 @@ def show_plan(report: Report, console: Console) -> None:
     arrow = "→" if console.encoding.startswith("utf") else "->"
     for line in _op_lines(report.ops_before, report.ops_after, arrow):
         _line(console, f"  {line}")
-    for node in report.stuck[:_MOST]:
-        _line(console, f"  stuck: {node.op} '{node.node}' [{node.form}]: {node.why}", "red")
-        for tried in node.tried:
-            _line(console, f"         {tried.rule} refused: {tried.reason}", style="red")
-        if not node.tried:
-            _line(console, "         no rule lowers it", style="red")
-    if len(report.stuck) > _MOST:
-        _line(console, f"  ... and {len(report.stuck) - _MOST} more stuck nodes", "red")
+    for text in _stuck_lines(report.stuck):
+        _line(console, f"  {text}", "red")
     for op, count in sorted(Counter(op for _, op in report.unknown).items()):
         _line(console, f"  unknown: {op} x {count}: the table has no row for it", "yellow")
+
+
+def _stuck_lines(stuck: Sequence[StuckNode]) -> Iterator[str]:
+    """What stays behind: nodes of one op for one reason are one line."""
+    groups: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], list[str]] = {}
+    for node in stuck:
+        tried = tuple((one.rule, one.reason) for one in node.tried)
+        groups.setdefault((node.op, node.form, node.why, tried), []).append(node.node)
+    for (op, form, why, tried), names in _first(groups):
+        yield f"stuck: {op} {_named(names)} [{form}]: {why}"
+        for rule, reason in tried:
+            yield f"       {rule} refused: {reason}"
+        if not tried:
+            yield "       no rule lowers it"
+    if len(groups) > _GROUPS:
+        yield f"... and {len(groups) - _GROUPS} more kinds of stuck nodes; the report file has all"
+
+
+def _first(groups: Mapping[_Key, list[str]]) -> list[tuple[_Key, list[str]]]:
+    """The largest groups."""
+    return sorted(groups.items(), key=lambda group: -len(group[1]))[:_GROUPS]
+
+
+def _named(names: Sequence[str]) -> str:
+    """A node by its name; of several the first, and how many there are."""
+    return f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _rule_lines(rules: Counter[tuple[str, str]]) -> Iterator[str]:
@@ -191,7 +214,7 @@ def _sites(sites: Sequence[SiteParity], console: Console) -> None:
     worst = max((s.error.max_rel for s in sites if s.error), default=0.0)
     text = f"  sites       {len(sites)} kinds compared, worst {worst:.1e} of max"
     _line(console, text, style=_STYLE[not bad])
-    for site in bad:
+    for site in bad[:_GROUPS]:
         _line(console, f"    {site.rule}: {_why_bad(site)}: {site.signature}", style="red")
     for note in sorted({site.note for site in sites if site.ok and site.note}):
         _line(console, f"              {note}", style="yellow")
@@ -221,9 +244,11 @@ def _model(model: ModelParity, console: Console) -> None:
         f"  model       {len(model.outputs)} outputs, {len(model.scenarios)} runs, worst: {figure}"
     )
     _line(console, text, style=_STYLE[model.ok])
-    for output in model.outputs:
-        if not output.ok:
-            _line(console, f"    {output.name}: {_why_bad(output)}", style="red")
+    bad = [output for output in model.outputs if not output.ok]
+    for output in bad[:_GROUPS]:
+        _line(console, f"    {output.name}: {_why_bad(output)}", style="red")
+    if len(bad) > _GROUPS:
+        _line(console, f"    and {len(bad) - _GROUPS} more outputs", style="red")
     if model.reference:
         _line(console, f"              compared with {model.reference}", style="dim")
     halves = [output.half for output in model.outputs if output.half is not None]
@@ -258,7 +283,8 @@ def _share(output: OutputParity) -> float:
 def _device(device: Sequence[OutputParity], console: Console) -> None:
     good = all(output.ok for output in device)
     worst = max(device, key=_share)
-    for output in (worst, *(one for one in device if not one.ok and one is not worst)):
+    others = [one for one in device if not one.ok and one is not worst]
+    for output in (worst, *others[: _GROUPS // 2]):
         rms = f", rms {output.error.rms_std:.1e}" if output.error else ""
         text = f"  device      {output.name} {_figure(output.error)}{rms} from exact arithmetic"
         _line(console, text, style=_STYLE[good])
@@ -272,6 +298,9 @@ def _device(device: Sequence[OutputParity], console: Console) -> None:
             _line(console, f"              {held}", style="dim")
         if output.note:
             _line(console, f"              {output.note}", style="yellow")
+    if len(others) > _GROUPS // 2:
+        more = f"{len(others) - _GROUPS // 2} more outputs are beyond what they are held to"
+        _line(console, f"              and {more}", style="bold red")
 
 
 def _placement(graph: GraphOutcome, console: Console) -> None:
@@ -289,6 +318,11 @@ def _placement(graph: GraphOutcome, console: Console) -> None:
         _line(console, f"              placed: {graph.part}", style="yellow")
     if placement.note:
         _line(console, f"              {placement.note}", style="yellow")
-    for name, op in list(placement.cpu_nodes)[:_MOST]:
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, op in placement.cpu_nodes:
         reason = placement.reasons.get(name, "the runtime gives no reason")
-        _line(console, f"    CPU: {op} '{name}': {reason}", style="red")
+        groups.setdefault((op, reason), []).append(name)
+    for (op, reason), names in _first(groups):
+        _line(console, f"    CPU: {op} {_named(names)}: {reason}", style="red")
+    if len(groups) > _GROUPS:
+        _line(console, f"    and {len(groups) - _GROUPS} more kinds of nodes", style="red")

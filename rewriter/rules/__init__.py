@@ -1,6 +1,6 @@
 """Our rules: ``lower/<op>.py`` lowers an op, ``fuse/<op>.py`` raises patterns to it.
 
-Importing this package registers them all; the entry point group ``rewriter.rules`` does so.
+Importing this package registers them all; :func:`rewriter.rule.registry` does so.
 """
 
 from importlib import import_module

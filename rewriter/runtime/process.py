@@ -6,6 +6,7 @@ It has its own process group and its own folder, and what it prints is a file th
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ _PACKAGES = {
     "openvino": ("openvino", "openvino"),
 }
 _OUT_OF_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory", "Unable to allocate")
+_RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
+_GIGABYTE = 1 << 30
 _EXACT = {"ORT_QMOE_CPU_QNBIT_GEMM": "0"}
 """Without it ORT's QMoE rounds activations to 8 bits where the weights have 8-bit blocks."""
 
@@ -80,6 +83,16 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
+def resident(process: subprocess.Popen[bytes]) -> int:
+    """Bytes of memory that a child holds; 0 where the system has no ``/proc`` to tell."""
+    try:
+        told = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return 0
+    kilobytes = _RESIDENT.search(told)  # a process that has just ended has no such line
+    return 1024 * int(kilobytes[1]) if kilobytes else 0
+
+
 def stage(folder: Path) -> str:
     """What the child was doing last."""
     path = folder / "stage"
@@ -99,6 +112,15 @@ def timeout(ep: str, folder: Path, time_limit: float) -> RuntimeFault:
         "timeout",
         f"{RUNTIMES[ep]} was stopped after {time_limit:g} s while {stage(folder)}; "
         "allow more time or try a smaller model",
+    )
+
+
+def too_large(ep: str, folder: Path, memory_limit: int) -> RuntimeFault:
+    """The fault of a child that held too much memory."""
+    return RuntimeFault(
+        "memory",
+        f"{RUNTIMES[ep]} was stopped at {memory_limit / _GIGABYTE:g} GB of memory "
+        f"while {stage(folder)}",
     )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Timer
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,9 @@ from rewriter.runtime import worker_wire as wire
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+_LOOK = 0.2
+"""Seconds between two looks at a child that has not answered."""
+
 
 class Served:
     """A context that starts the child and ends it, whatever happens.
@@ -29,6 +33,7 @@ class Served:
         python: the interpreter whose runtime is used; this one when None.
         exact: without kernels that round activations.
         time_limit: seconds that one answer may take.
+        memory_limit: bytes that the child may hold while it answers (Linux); None for any.
     """
 
     def __init__(
@@ -39,10 +44,12 @@ class Served:
         python: Path | None = None,
         exact: bool = True,
         time_limit: float = 600,
+        memory_limit: int | None = None,
     ) -> None:
         self._worker = worker
         self._ep, self._python, self._exact, self._limit = ep, python, exact, time_limit
-        self._late = False
+        self._memory = memory_limit
+        self._late = self._large = False
 
     def __enter__(self) -> Self:
         self._home = TemporaryDirectory(prefix="rewrite-", ignore_cleanup_errors=True)
@@ -78,9 +85,8 @@ class Served:
             Refused: OpenVINO's reader does not translate a model.
             RuntimeFault: the runtime is missing, fails, crashes, or exceeds time or memory.
         """
-        timer = Timer(self._limit, self._stop)
-        timer.daemon = True
-        timer.start()
+        answered = Event()
+        Thread(target=self._watch, args=(answered,), daemon=True).start()
         try:
             assert self._child.stdin is not None
             assert self._child.stdout is not None
@@ -89,22 +95,32 @@ class Served:
         except OSError:
             answer = None
         finally:
-            timer.cancel()
+            answered.set()
         if answer is None:
             raise self._death()
         if "error" in answer[0]:
             raise process.fault(self._ep, self._folder, answer[0]["error"], self._python)
         return answer
 
-    def _stop(self) -> None:
-        self._late = True
-        process.kill(self._child)
+    def _watch(self, answered: Event) -> None:
+        """Kill the child where it takes too long or too much, until it has answered."""
+        end = time.monotonic() + self._limit
+        while not answered.wait(max(0, min(_LOOK, end - time.monotonic()))):
+            self._late = time.monotonic() >= end
+            if self._memory is not None:
+                self._large = process.resident(self._child) > self._memory
+            if self._late or self._large:
+                process.kill(self._child)
+                return
 
     def _death(self) -> RuntimeFault:
         try:
             code = self._child.wait(timeout=self._limit)
         except subprocess.TimeoutExpired:
             self._late = True
+        if self._large:
+            assert self._memory is not None
+            return process.too_large(self._ep, self._folder, self._memory)
         if self._late:
             return process.timeout(self._ep, self._folder, self._limit)
         return process.death(self._ep, self._folder, code)

@@ -28,6 +28,7 @@ class Sessions(Served):
         python: the interpreter whose runtime is used; this one when None.
         exact: without kernels that round activations.
         time_limit: seconds that one answer may take.
+        memory_limit: bytes that the child may hold while it answers (Linux); None for any.
 
     Attributes:
         versions: distribution -> version, known once a session is open.
@@ -40,8 +41,16 @@ class Sessions(Served):
         python: Path | None = None,
         exact: bool = True,
         time_limit: float = 600,
+        memory_limit: int | None = None,
     ) -> None:
-        super().__init__(SESSION_WORKER, ep, python=python, exact=exact, time_limit=time_limit)
+        super().__init__(
+            SESSION_WORKER,
+            ep,
+            python=python,
+            exact=exact,
+            time_limit=time_limit,
+            memory_limit=memory_limit,
+        )
         self.versions: Mapping[str, str] = {}
         self._heard = 0
 

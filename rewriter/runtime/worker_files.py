@@ -5,12 +5,17 @@ The workers are scripts that any Python runs, so this imports nothing of the pac
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 _RUNTIMES = frozenset({"onnxruntime", "onnxruntime_qnn", "openvino"})
+_SIGNAL_OF_DEATH = 1
+"""``PR_SET_PDEATHSIG`` of ``prctl(2)``."""
 
 
 class Failure(Exception):
@@ -23,6 +28,7 @@ class Failure(Exception):
 
 def main(job_file: Path, work: Callable[[dict[str, Any], Path], dict[str, Any]]) -> None:
     """Do the job and leave ``result.json``, which holds an ``error`` when the job failed."""
+    end_with_parent()
     job = json.loads(job_file.read_text(encoding="utf-8"))
     try:
         result = work(job, job_file.parent)
@@ -31,6 +37,15 @@ def main(job_file: Path, work: Callable[[dict[str, Any], Path], dict[str, Any]])
     part = job_file.with_name("result.part")
     part.write_text(json.dumps(result), encoding="utf-8")
     part.replace(job_file.with_name("result.json"))  # never a half-written result
+
+
+def end_with_parent() -> None:
+    """Have Linux kill this process when the thread that started it ends, whatever it is at.
+
+    A parent that is killed can end no child, and a runtime that hangs hears of nothing.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SIGNAL_OF_DEATH, int(signal.SIGKILL))
 
 
 def enter(folder: Path, stage: str) -> None:

@@ -39,6 +39,7 @@ def serve(job_file: Path, make: Callable[[dict[str, Any], Path], Answers]) -> No
         make: makes the server of a job at the first request, so that a runtime that is missing
             is an answer.
     """
+    files.end_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     server: Answers | None = None

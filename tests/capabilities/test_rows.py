@@ -37,8 +37,9 @@ def evidence(ep: str) -> Records:
             kept = (line for line in lines if not line.startswith("#"))
             for record in csv.DictReader(kept, delimiter="\t", quoting=csv.QUOTE_NONE):
                 versions = found.setdefault(record["record"], {})
-                assert record["version"] not in versions, record
-                versions[record["version"]] = record["verdict"]
+                for version in record["version"].split(","):
+                    assert version not in versions, record
+                    versions[version] = record["verdict"]
     return found
 
 

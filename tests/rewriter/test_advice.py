@@ -7,6 +7,7 @@ import pytest
 
 from capabilities import target
 from rewriter.lowering import plan
+from tests.decoders import Decoder, decoder
 from tests.graphs import Builder
 
 
@@ -27,3 +28,10 @@ def test_bfloat16_is_to_be_exported_again(ep: str) -> None:
 
 def test_what_is_not_stuck_needs_no_advice() -> None:
     assert not plan(_product(ir.DataType.FLOAT16), target("qnn", "2.7.0")).notes
+
+
+def test_free_dims_are_to_be_fixed() -> None:
+    report = plan(decoder(Decoder(layers=1)), target("onnx-standard"))
+    assert len(report.stuck) == 1
+    (note,) = (note for note in report.notes if "dims are fixed" in note)
+    assert "--dim NAME=VALUE; free are batch_size, sequence_length, " in note

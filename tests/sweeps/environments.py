@@ -31,10 +31,19 @@ DRIVERS = {
 EXPORTERS = {
     "exporters@2026": [
         *("torch==2.13.0", "transformers==5.13.1", "onnxscript==0.7.2", "onnx==1.23.2"),
-        *("onnxruntime-genai==0.18.0", "onnxruntime==1.32.0"),
+        *("onnxruntime-genai==0.18.0", "onnxruntime==1.32.0", "onnx-shape-inference==0.4.0"),
     ],
 }
 """The same for what writes ONNX files."""
+
+PEERS = {
+    "mobius@0.1.0": ["mobius-onnx[gguf]==0.1.0", "torch==2.13.0"],
+    "olive@0.13.0": [
+        *("olive-ai==0.13.0", "torch==2.13.0", "onnxruntime==1.32.0"),
+        *("onnx-shape-inference==0.4.0", "requests"),  # ours, and one that Olive forgot
+    ],
+}
+"""The same for tools that others make, which the benchmarks run beside ours and our rules in."""
 
 
 @cache
@@ -43,7 +52,7 @@ def python_of(environments: Path, ep: str) -> Path:
 
     Args:
         environments: the folder that holds them.
-        ep: a key of :data:`PACKAGES`, :data:`DRIVERS` or :data:`EXPORTERS`.
+        ep: a key of :data:`PACKAGES`, :data:`DRIVERS`, :data:`EXPORTERS` or :data:`PEERS`.
     """
     folder = environments / ep.replace("@", "-")
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -55,7 +64,7 @@ def python_of(environments: Path, ep: str) -> Path:
             "pip",
             "install",
             "--quiet",
-            *(PACKAGES | DRIVERS | EXPORTERS)[ep],
+            *(PACKAGES | DRIVERS | EXPORTERS | PEERS)[ep],
         ]
         subprocess.run(install, check=True)
     return python

@@ -26,7 +26,7 @@ def test_weights_read_back(
     activations: int, size: tuple[int, int], version: str, environments: Path, tmp_path: Path
 ) -> None:
     qnn = target(*version.split("@"))
-    forms = list(behind_dequantize("MatMul")) if activations == 8 else WEIGHTS
+    forms = WEIGHTS
     if not activations:
         tables = behind_dequantize("Gather")
         forms = [*forms, *tables, *packed("MatMulNBits"), *packed("GatherBlockQuantized")]

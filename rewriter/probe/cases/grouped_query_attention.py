@@ -25,7 +25,10 @@ SET: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Node:
-    """One node: its tokens, the keys behind them, its layout and what else it is given."""
+    """One node: its tokens, the keys behind them, its layout and what else it is given.
+
+    ``known`` presents have declared dims, whatever they follow from.
+    """
 
     tokens: int = 1
     total: int = 6
@@ -34,6 +37,7 @@ class Node:
     packed: bool = False
     rotary: bool = False
     grows: bool = False
+    known: bool = False
     more: Mapping[str, Operand] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,7 +65,7 @@ class Node:
     def case(self, form: Forms, what: str, dtype: str, outputs: int = 3, **settings: Any) -> Case:
         """The case of the node."""
         rows: int | str = self.total if self.grows else ROWS
-        if "total_sequence_length" in self.more:  # which it follows from
+        if "total_sequence_length" in self.more and not self.known:  # which it follows from
             rows = "rows"
         y, present = (self.batch, self.tokens, self.heads * D), (self.batch, KV, rows, D)
         scores = (self.batch, self.heads, self.tokens, self.total)
@@ -144,6 +148,9 @@ def more_inputs(form: Forms) -> Iterator[Case]:
             for what, more in given(node).items():
                 one = replace(node, more=more, rotary=what == "position_ids")
                 yield one.case(form, f"{where}chunk, {what}", dtype, **settings)
+            one = replace(node, more=given(node)["run-time total"], known=True)
+            what = f"{where}chunk, run-time total, dims declared"
+            yield one.case(form, what, dtype, **settings)
             scores = replace(node, attributes={"qk_output": 1})
             yield scores.case(form, f"{where}chunk, scores", dtype, 4, **settings)
             two = replace(STEPS["decode"], batch=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,11 +38,15 @@ def inside(
     quick: bool = False,
     **attributes: Any,
 ) -> Iterator[Case]:
-    """A node among others, so that its first operand and its output are not the graph's own."""
+    """A node among others, so that its first operand and its output are not the graph's own.
+
+    The graph's input has one dim less: some versions hang on fewer.
+    """
+    first, second, *others = shape
     for dtype in dtypes:
 
         def build(graph: Graph) -> Outputs:
-            x = graph.op("Reshape", run(math.prod(shape)), value(list(shape)))
+            x = graph.op("Reshape", run(first * second, *others), value(list(shape)))
             made = graph.op(form.op, x, *more, **attributes)
             return graph.op("Reshape", made, value([-1]))
 

@@ -80,6 +80,11 @@ def cut(form: Forms) -> Iterator[Case]:
                 *map(value, (start, end, axis, step)),
                 quick=what == "constant bounds" and dtype in {"f32", "int8", "bool"},
             )
+    for rank, shape in {"rank 2": (4, 8), "rank 3": (2, 4, 8), "rank 4": (1, 2, 4, 8)}.items():
+        for dtype in (*FLOATS, "int32", "int64"):
+            given = [value([number]) for number in (1, 8, -1, 2)]
+            quick = (rank, dtype) == ("rank 3", "int32")
+            yield form(f"{rank}, last axis, step 2", dtype, run(*shape), *given, quick=quick)
     for word in ("start", "end"):
         for dtype in WIDE:
 

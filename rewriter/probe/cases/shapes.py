@@ -16,8 +16,9 @@ TYPES = (*FLOATS, *INTEGERS, "bool")
 def reshape(form: Forms) -> Iterator[Case]:
     """To what is stored, or fed; to the highest ranks."""
 
-    def flowing(graph: Graph) -> Outputs:
-        return shaped(graph.op("Reshape", run(2, 3, 8), fed(value([2, 24]))), "rows", "columns")
+    def flowing(graph: Graph, *dims: int | str) -> Outputs:
+        moved = graph.op("Reshape", run(2, 3, 8), fed(value([2, 24])))
+        return shaped(moved, *(dims or ("rows", "columns")))
 
     for dtype in TYPES:
         yield form(
@@ -25,12 +26,26 @@ def reshape(form: Forms) -> Iterator[Case]:
         )
     for dtype in WIDE:
         yield form.graph("run-time shape", dtype, flowing, quick=dtype == "f32")
+        yield form.graph(
+            "run-time shape, dims declared",
+            dtype,
+            lambda graph: flowing(graph, 2, 24),
+            quick=dtype == "f32",
+        )
         yield form("rank 6", dtype, run(1, 1, 2, 2, 3, 8), value([4, 24]))
     for dtype in (*FLOATS, "int64", "bool"):
         yield form("rank 5", dtype, run(1, 2, 2, 3, 8), value([4, 24]), quick=dtype == "int64")
     yield form("allowzero", "f32", run(2, 3, 8), value([6, 8]), allowzero=1)
     yield form("constant shape", "f64", run(2, 3, 8), value([2, 24]))
     yield from inside(form, "rank 5 inside", WIDE, (4, 12), value([1, 2, 2, 3, 4]))
+    for dtype in FLOATS:
+
+        def onward(graph: Graph) -> Outputs:
+            five = graph.op("Reshape", run(48), value([1, 2, 2, 3, 4]))
+            turned = graph.op("Transpose", five, perm=[0, 1, 3, 2, 4])
+            return graph.op("Reshape", turned, value([12, 4]))
+
+        yield form.graph("rank 1 to rank 5", dtype, onward, unit=0)
 
 
 @cases("Transpose")
@@ -65,12 +80,15 @@ def one_dims(form: Forms) -> Iterator[Case]:
         if form.op == "Squeeze":
             yield form("no axes", dtype, run(*shape))
     for dtype in WIDE:
+        for what, dims in (
+            ("run-time axes", ("rows", "columns", "more")[: 2 if form.op == "Squeeze" else 3]),
+            ("run-time axes, dims declared", (2, 8) if form.op == "Squeeze" else (2, 1, 8)),
+        ):
 
-        def build(graph: Graph) -> Outputs:
-            moved = graph.op(form.op, run(*shape), fed(axes))
-            return shaped(moved, *("rows", "columns", "more")[: 2 if form.op == "Squeeze" else 3])
+            def build(graph: Graph, dims: tuple[int | str, ...] = dims) -> Outputs:
+                return shaped(graph.op(form.op, run(*shape), fed(axes)), *dims)
 
-        yield form.graph("run-time axes", dtype, build, quick=dtype == "f32")
+            yield form.graph(what, dtype, build, quick=dtype == "f32")
     rank5 = (1, 2, 1, 3, 8) if form.op == "Squeeze" else (2, 2, 3, 8)
     for dtype in (*FLOATS, "int64"):
         yield form("rank 5", dtype, run(*rank5), value([2]))

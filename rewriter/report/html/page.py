@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from rewriter.node_states import Place
 from rewriter.outcome import Exit, GraphOutcome, Outcome
-from rewriter.report.clean import printable
 from rewriter.report.html.drift import HEIGHT as PLOT_HEIGHT
 from rewriter.report.html.drift import WIDTH as PLOT_WIDTH
 from rewriter.report.html.drift import Drift, drift
+from rewriter.report.html.headline import headline
 from rewriter.report.html.layout import HEIGHT, WIDTH
 from rewriter.report.html.picture import Picture, picture
+from rewriter.report.html.template import rendered
 from rewriter.report.text import meaning
 
 _ROWS = 200
@@ -32,14 +33,23 @@ class OpCount:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A graph, ready for the page."""
+    """A graph, ready for the page.
+
+    Attributes:
+        graph: what was found out.
+        ops: before and after.
+        picture: of the graph.
+        drift: the plot; ``None`` where nothing was compared.
+        places: how many nodes are where.
+        quantized: how weights are stored and computed -> how many, and bytes read of them.
+    """
 
     graph: GraphOutcome
     ops: tuple[OpCount, ...]
     picture: Picture
     drift: Drift | None
     places: Counter[Place]
-    quantized: Counter[tuple[str, str]]
+    quantized: dict[tuple[str, str], tuple[int, int]]
 
 
 def html_page(outcome: Outcome) -> str:
@@ -48,26 +58,16 @@ def html_page(outcome: Outcome) -> str:
     Args:
         outcome: of the run; its graphs carry their :attr:`~rewriter.outcome.GraphOutcome.nodes`.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # for this page only
-
-    environment = Environment(
-        loader=PackageLoader("rewriter.report", "html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["words"] = printable
-    page = environment.get_template("page.html.jinja")
-    return page.render(
+    return rendered(
+        "page.html.jinja",
         outcome=outcome,
+        headline=headline(outcome),
         meaning=meaning(outcome),
         good=outcome.exit() is Exit.GOOD,
         sections=[_section(graph) for graph in outcome.graphs],
         box=(WIDTH, HEIGHT),
         plot=(PLOT_WIDTH, PLOT_HEIGHT),
         most=_ROWS,
-        style=environment.get_template("page.css").render(),
     )
 
 
@@ -78,8 +78,17 @@ def _section(graph: GraphOutcome) -> Section:
         picture(graph.nodes),
         drift(graph.parity) if graph.parity else None,
         Counter(state.place for state in graph.nodes),
-        Counter((weight.stored, weight.computed) for weight in graph.quantized),
+        _quantized(graph),
     )
+
+
+def _quantized(graph: GraphOutcome) -> dict[tuple[str, str], tuple[int, int]]:
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for weight in graph.quantized:
+        key = weight.stored, weight.computed
+        count, size = found.get(key, (0, 0))
+        found[key] = count + 1, size + weight.bytes
+    return found
 
 
 def _ops(before: Counter[str], after: Counter[str]) -> tuple[OpCount, ...]:

@@ -43,7 +43,7 @@ def test_a_runtime_that_is_not_there(tmp_path: Path, capsys: Capture) -> None:
 def test_a_run_as_json_and_again_from_it(tmp_path: Path, capsys: Capture) -> None:
     assert main(["probe", "--ep", "qnn", "--op", "Tanh", "--json"]) == 0
     text = capsys.readouterr().out
-    found = json.loads(text)
+    (found,) = json.loads(text)["runs"]
     assert found["ep"] == "qnn"
     assert found["counts"]["confirmed"] == len(found["cases"]) > 0
     file = tmp_path / "run.json"

@@ -52,7 +52,11 @@ def content(tables: Tables) -> tuple[bytes, bytes]:
 def records(tables: Tables) -> dict[tuple[str, str], str]:
     lines = tables.evidence.read_text(encoding="utf-8").splitlines()
     cells = [line.split("\t") for line in lines if line.startswith("P/")]
-    return {(name, version): verdict for name, version, verdict, *_ in cells}
+    return {
+        (name, version): verdict
+        for name, versions, verdict, *_ in cells
+        for version in versions.split(",")
+    }
 
 
 def test_writing_twice_changes_nothing(tables: Tables) -> None:
@@ -71,11 +75,13 @@ def test_each_row_gets_the_records_that_it_decides(tables: Tables) -> None:
         write(findings(target("qnn", version)), version, tables)
     known = records(tables)
     assert known["P/Atan|rank 5|f32", "2.7.0"] == "CPU"
-    named = set()
+    lines = tables.evidence.read_text(encoding="utf-8").splitlines()
+    assert "P/Atan|rank 5|f32\t2.4.0,2.7.0\tCPU\t1e-03\t1e-03\t" in lines  # they say the same
+    named, measured = set(), {name for name, _ in known}
     for row in read_rows(tables.rows):
         for source in row.evidence:
             name = source.removeprefix("measured:")
-            if name.startswith("P/"):
+            if name in measured:
                 named.add(name)
                 said = {
                     known[name, v]
@@ -83,7 +89,7 @@ def test_each_row_gets_the_records_that_it_decides(tables: Tables) -> None:
                     if (name, v) in known and parse_version(v) in row.versions
                 }
                 assert said == {WORDS[row.verdict]}, (row, name)
-    assert named == {name for name, _ in known}
+    assert named == measured
     by_form = {(row.op, str(row.form)): row for row in read_rows(tables.rows)}
     assert "measured:P/Atan|rank 5|f32" in by_form["Atan", "rank 5"].evidence
     assert "measured:P/Atan|rank 5|f32" not in by_form["Atan", "any"].evidence
@@ -106,6 +112,14 @@ def test_a_row_that_is_edited_loses_what_no_longer_decides_it(tables: Tables) ->
     write([], "2.7.0", tables)
     assert ("P/Atan|rank 5|f32", "2.7.0") not in records(tables)
     assert "P/Atan|rank 5|f32" not in tables.rows.read_text(encoding="utf-8")
+
+
+def test_a_new_row_keeps_what_it_names_until_it_is_measured(tables: Tables) -> None:
+    line = "Atan\trank 5 & input dtype float16\twrong\t>=2.7\tnew\tmeasured:P/Atan|rank 5|f16"
+    text = tables.rows.read_text(encoding="utf-8")
+    tables.rows.write_text(f"{text}{line}\n", encoding="utf-8")
+    write([], "2.4.0", tables, replace=True)
+    assert line in tables.rows.read_text(encoding="utf-8").splitlines()
 
 
 def test_records_of_others_stay(tables: Tables) -> None:

@@ -134,13 +134,15 @@ def test_what_is_printed_as_json_can_be_read_again(tmp_path: Path) -> None:
     on = newer()
     found = finding("P/Erf|rank 3|f32", "CPU", on, "reason=no")
     file = tmp_path / "run.json"
-    file.write_text(json.dumps(data(run_of(found, on=on))), encoding="utf-8")
+    file.write_text(json.dumps(data([run_of(found, on=on)])), encoding="utf-8")
     ((ep, version, measured),) = read(file)
     assert (ep, version) == ("qnn", "2.8.0")
     assert measured == {(found.case.name, found.case.built().digest()): found.measured}
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"ep": "qnn", "version": "1", "cases": [{}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '{"runs": [{"ep": "qnn", "version": "1", "cases": [{}]}]}']
+)
 def test_other_files_are_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     file.write_text(text, encoding="utf-8")

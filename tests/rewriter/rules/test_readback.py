@@ -34,9 +34,10 @@ def test_with_activations_of_16_bits(tmp_path: Path) -> None:
 def test_with_activations_of_8_bits(tmp_path: Path) -> None:
     """Blocks around the middle have no exact form there, and are named (2.6 and later)."""
     qnn = target("qnn", installed("qnn") or "")
-    left = refused(MATMUL, qnn, 8)
-    assert left == {form for form in MATMUL if _blocks_around_the_middle(form)}
-    rest = [form for form in MATMUL if form not in left]
+    forms = [form for op in ("MatMul", "Gemm", "Conv") for form in behind_dequantize(op)]
+    left = refused(forms, qnn, 8)
+    assert left == {form for form in forms if _blocks_around_the_middle(form)}
+    rest = [form for form in forms if form not in left]
     assert misread(rest, qnn, tmp_path, activations=8) == {}
 
 

@@ -195,6 +195,48 @@ def test_the_child_ends_when_we_do(tmp_path: Path) -> None:
     assert not _alive(child)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
+def test_a_child_that_hangs_ends_when_we_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in no state to read its stdin."""
+    (tmp_path / "onnxruntime.py").write_text("import time\ntime.sleep(600)", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        sessions = Sessions("cpu", time_limit=600).__enter__()
+        os.write(write, str(sessions._child.pid).encode())
+        sessions.open(Job(tmp_path / "m.onnx"))
+        os._exit(1)
+    os.close(write)
+    child = int(os.read(read, 20))
+    os.close(read)
+    time.sleep(1)
+    assert _alive(child)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    end = time.monotonic() + 30
+    while _alive(child) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not _alive(child)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a child holds")
+def test_a_child_that_takes_too_much_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = "held = []\nwhile True:\n    held.append(b'x' * 2**26)"
+    (tmp_path / "onnxruntime.py").write_text(taking, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with Sessions("cpu", memory_limit=2**28) as sessions:
+        with pytest.raises(RuntimeFault, match=r"at 0\.25 GB of memory while loading") as caught:
+            sessions.open(Job(tmp_path / "m.onnx"))
+        assert caught.value.kind == "memory"
+        assert not _alive(sessions._child.pid)
+
+
 def test_messages_come_as_they_went(tmp_path: Path) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {
         "a": np.arange(12, dtype=np.int32).reshape(3, 4).T,
