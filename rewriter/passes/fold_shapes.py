@@ -8,6 +8,7 @@ side of a square grid of patches from their number; weights and Q/DQ never, so n
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -67,24 +68,25 @@ class FoldShapes(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         """Fold the main graph and the graphs inside it."""
+        sizes = _floats_of_sizes(model)
         for graph in graphs_of(model):
             for node in list(graph):
                 if node.op_type == "Constant" or node.domain not in {"", "ai.onnx"}:
                     continue
-                if (folded := _value(node, model)) is not None:
+                if (folded := _value(node, model, sizes)) is not None:
                     _replace(graph, node, folded)
                     self.folded += 1
         return PassResult(model, modified=self.folded > 0)
 
 
-def _value(node: ir.Node, model: ir.Model) -> np.ndarray | None:
+def _value(node: ir.Node, model: ir.Model, sizes: Set[ir.Value]) -> np.ndarray | None:
     output = node.outputs[0]
     if len(node.outputs) != 1 or output.is_graph_output():
         return None
     if node.op_type in {"Shape", "Size"}:
         return _of_shape(node)
     whole = node.op_type in _FOLDED and output.dtype in _INTEGER
-    if not whole and not _becomes_integer(output):
+    if not whole and output not in sizes:
         return None
     inputs = [constant(v) if present(v) else None for v in node.inputs]
     given = [present(v) for v in node.inputs]
@@ -110,23 +112,22 @@ def _is_of_shapes(tensor: ir.TensorProtocol) -> bool:
     return tensor.size <= (_MOST if tensor.dtype in _INTEGER else 1)
 
 
-def _becomes_integer(value: ir.Value) -> bool:
-    """Whether a float is only ever read, through arithmetic, by a Cast to an integer."""
-    made = value.producer()
-    if value.dtype in _INTEGER or made is None or made.op_type not in _BETWEEN:
-        return False
-    waiting, seen = [value], {value}  # each once: the ways through x · x double with each product
-    while waiting:
-        one = waiting.pop()
-        if one.is_graph_output() or not one.uses():
-            return False
-        readers = {use.node for use in one.uses()}
-        if any(reader.op_type not in _BETWEEN for reader in readers):
-            return False
-        results = {reader.outputs[0] for reader in readers} - seen
-        seen |= results
-        waiting += [result for result in results if result.dtype not in _INTEGER]
-    return True
+def _floats_of_sizes(model: ir.Model) -> Set[ir.Value]:
+    """Floats that are only ever read, through arithmetic, by a Cast to an integer."""
+    found: set[ir.Value] = set()
+    for graph in reversed(list(graphs_of(model))):
+        for node in reversed(graph):  # readers first, so each value is looked at once
+            value = node.outputs[0]
+            if node.op_type not in _BETWEEN or value.dtype in _INTEGER or value.is_graph_output():
+                continue
+            readers = [use.node for use in value.uses()]
+            if readers and all(
+                reader.op_type in _BETWEEN
+                and (reader.outputs[0].dtype in _INTEGER or reader.outputs[0] in found)
+                for reader in readers
+            ):
+                found.add(value)
+    return found
 
 
 def _of_shape(node: ir.Node) -> np.ndarray | None:
