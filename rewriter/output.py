@@ -26,6 +26,8 @@ _CHECKPOINTS = frozenset({".gguf", ".safetensors"})
 """Endings of files that only a person can have put into a folder."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_SHORT = "requested and"
+"""In what numpy says of a file that took less than it was given: it has no number for that."""
 
 
 class Staging:
@@ -291,7 +293,7 @@ def disk(where: Path, source: Path | None = None) -> Generator[None, None, None]
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in _FULL or (error.errno is None and _SHORT in str(error)):
             raise OutOfResources(
                 f"{where}: the disk is full; nothing was written, make room and run it again"
             ) from None

@@ -9,6 +9,7 @@ import pytest
 from capabilities import eps
 from tests.exporters import checks
 from tests.exporters.checks import PHASES, QNN
+from tests.quick import slow_but
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 INT4 = [f"genai/{name}_int4" for name in ("qwen2", "gptoss", "mistral", "lfm2")]
@@ -19,13 +20,14 @@ WHOLE = {
     "torch/vit": ("logits", {}),
 }
 """Models without a cache: the output, and the dims that are free."""
-CASES = [(file, dims) for file in DECODERS for dims in PHASES.values()]
-CASES += [(file, dims) for file, (_, dims) in WHOLE.items()]
+_WHOLE = [(file, dims) for file, (_, dims) in WHOLE.items()]
+CASES = [(file, dims) for file in DECODERS for dims in PHASES.values()] + _WHOLE
+STEPS = [(file, PHASES["decode"]) for file in DECODERS] + _WHOLE
 VERSIONS = [f"{ep.name}@{v}" for ep in eps() if ep.name in {"qnn", "openvino"} for v in ep.measured]
 EPS = [*VERSIONS, "onnx-standard"]
 
 
-@pytest.mark.parametrize(("file", "dims"), CASES, ids=str)
+@pytest.mark.parametrize(("file", "dims"), slow_but(STEPS, CASES), ids=str)
 def test_the_whole_command(file: str, dims: dict[str, int], tmp_path: Path) -> None:
     checks.whole_command(FIXTURES / file, dims, QNN, tmp_path)
 

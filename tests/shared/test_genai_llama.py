@@ -19,6 +19,7 @@ from rewriter.passes.fix_dims import fix_dims
 from rewriter.placement import place
 from rewriter.runtime.versions import installed
 from tests import ort
+from tests.quick import slow_but
 from tests.shared import SHARED, needs_shared
 
 pytestmark = needs_shared
@@ -44,7 +45,7 @@ def _interface(path: Path) -> list[tuple[str | None, ir.DataType | None]]:
 
 
 @pytest.mark.parametrize("ep", TARGETS)
-@pytest.mark.parametrize("dims", list(DIMS))
+@pytest.mark.parametrize("dims", slow_but(["decode"], list(DIMS)))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_whole_command(variant: str, dims: str, ep: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"

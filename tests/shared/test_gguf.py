@@ -16,15 +16,17 @@ from frontends import read
 from rewriter.cli import main
 from rewriter.lowering import plan
 from rewriter.passes.fix_dims import fix_dims
-from tests.shared import needs_shared, slow_but
+from tests.quick import slow_but
+from tests.shared import needs_shared
 from tests.shared.files import GGUF_FILES, MODELS
 from tests.steps import Steps
 
 pytestmark = needs_shared
 
 GOLDEN = 2e-4
-ARCHITECTURES = [f for f in GGUF_FILES if f.endswith("Q4_K_M.gguf") and "llama-spm" not in f]
-"""One file of each; ``llama-spm`` is llama with another tokenizer."""
+_KINDS = ("llama", "phi3", "gemma3", "gemma4-e2b", "qwen3moe")
+KINDS = [f for f in GGUF_FILES if f in {f"{name}/Q4_K_M.gguf" for name in _KINDS}]
+"""Plain, packed projections, windows, everything, experts: what others have is in one of them."""
 VERSIONS = [f"{ep.name}@{v}" for ep in eps() if ep.name in {"qnn", "openvino"} for v in ep.measured]
 
 
@@ -61,7 +63,7 @@ def test_the_portable_graph_on_ort(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ep", ["qnn@2.7.0", "openvino@2026.4.1"])
-@pytest.mark.parametrize("file", slow_but(ARCHITECTURES, GGUF_FILES))
+@pytest.mark.parametrize("file", slow_but(KINDS, GGUF_FILES))
 def test_prompt_and_tokens_from_one_folder(file: str, ep: str, tmp_path: Path) -> None:
     """Both graphs of a fixed cache: placed whole, one weight file, and the golden logits on ORT."""
     ids, golden = _golden(file)
@@ -88,7 +90,7 @@ def test_prompt_and_tokens_from_one_folder(file: str, ep: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ep", [*VERSIONS, "onnx-standard"])
-@pytest.mark.parametrize("file", [f for f in GGUF_FILES if f.endswith("Q4_K_M.gguf")])
+@pytest.mark.parametrize("file", slow_but(KINDS, [f for f in GGUF_FILES if "Q4_K_M" in f]))
 def test_nothing_is_stuck_or_unknown_at_any_version(file: str, ep: str) -> None:
     for tokens in (1, 8):
         model: ir.Model = read(MODELS / file)

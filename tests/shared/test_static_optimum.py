@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rewriter.cli import main
-from tests.shared import needs_shared, slow_but
+from tests.quick import slow_but
+from tests.shared import needs_shared
 from tests.shared.files import ONNX
 from tests.static_steps import Right, token_by_token
 

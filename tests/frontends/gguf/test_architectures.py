@@ -22,6 +22,7 @@ from tests.frontends.goldens import (
     require_other_logits,
     require_whole_on_htp,
 )
+from tests.quick import slow_but
 
 
 def _plainly(path: Path, out: Path, case: str) -> Path:
@@ -52,7 +53,11 @@ def test_nothing_is_stuck_or_unknown(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["gemma4-moe", "gpt-oss", "mistral", "olmo2", "smollm3", "stablelm"]
+    "case",
+    slow_but(
+        ["gemma4-moe", "gpt-oss"],
+        ["gemma4-moe", "gpt-oss", "mistral", "olmo2", "smollm3", "stablelm"],
+    ),
 )
 def test_whole_on_the_device(case: str, tmp_path: Path) -> None:
     require_whole_on_htp(fixture(case), FIXTURES / case, tmp_path)

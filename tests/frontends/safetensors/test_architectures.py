@@ -23,6 +23,7 @@ from tests.frontends.goldens import (
     require_whole_on_htp,
 )
 from tests.frontends.safetensors.altered import CASES, FIXTURES, altered, config_of, fixture
+from tests.quick import slow_but
 
 UNTESTED = {"Gemma4UnifiedForCausalLM"}
 """The same text model as in ``Gemma4UnifiedForConditionalGeneration``, under other names."""
@@ -70,7 +71,9 @@ def test_nothing_is_stuck_or_unknown(case: str) -> None:
     require_nothing_stuck(fixture(case))
 
 
-@pytest.mark.parametrize("case", ["gemma4-e2b", "gemma4-moe", "gpt-oss-mxfp4"])
+@pytest.mark.parametrize(
+    "case", slow_but(["gpt-oss-mxfp4"], ["gemma4-e2b", "gemma4-moe", "gpt-oss-mxfp4"])
+)
 def test_whole_on_the_device(case: str, tmp_path: Path) -> None:
     require_whole_on_htp(fixture(case), FIXTURES / case, tmp_path)
 

@@ -333,7 +333,7 @@ def test_a_configuration_that_fits(tmp_path: Path) -> None:
         ),
         (
             {"decoder": {"filename": ["model.onnx"]}},
-            "'model.decoder.filename' is ['model.onnx'], and the graphs have ['model.onnx']",
+            "'model.decoder.filename' is not the name of a file",
         ),
         (
             {"decoder": {"pipeline": [{"a": stage("other.onnx", [])}]}},
@@ -359,10 +359,10 @@ def test_weights_that_are_not_whole(tmp_path: Path) -> None:
     ir.save(decoder(Decoder(layers=1)), tmp_path / "model.onnx", external_data="model.onnx.data")
     data = tmp_path / "model.onnx.data"
     data.write_bytes(data.read_bytes()[:1000])
-    with pytest.raises(BadInput, match=r"lies past the end of model\.onnx\.data; copy it too"):
+    with pytest.raises(BadInput, match=r"is cut off: .* of model\.onnx\.data, which has 1000 "):
         read_folder(tmp_path)
     data.unlink()
-    with pytest.raises(BadInput, match=r"is in model\.onnx\.data, which is missing"):
+    with pytest.raises(BadInput, match=r"is missing: .*model\.onnx\.data is not there"):
         read_folder(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"")
     with pytest.raises(BadInput, match=r"model\.onnx: is empty"):
