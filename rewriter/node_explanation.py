@@ -29,6 +29,7 @@ class Fate(StrEnum):
     GONE = "is not needed any more"
     """Its value is a constant once dims are fixed, or nothing reads it after other rewrites."""
     STUCK = "stays, and cannot run there"
+    OPEN = "stays or goes, which depends on dims that are free"
     UNKNOWN = "stays, and nobody knows whether it runs there"
 
 
@@ -92,6 +93,8 @@ def explain_node(
     row = judgement.row
     built = [n for n in _nodes(after) if n.metadata_props.get(SOURCE) == own]
     fate = _fate(own, judgement, report, after)
+    if fate is Fate.STUCK and _free(facts):
+        fate = Fate.OPEN
     versions = tuple(_legal_on(node, imports, on))
     return NodeExplanation(
         own,
@@ -162,6 +165,10 @@ def _tried(name: str, report: Report) -> tuple[Tried, ...]:
     return tuple(found)
 
 
+def _free(facts: Facts) -> bool:
+    return any(None in (t.shape or ()) for t in (*facts.inputs.values(), *facts.outputs.values()))
+
+
 def _legal_on(node: ir.Node, imports: Mapping[str, int], on: Target) -> Iterator[str]:
     """Measured versions of the EP whose rows call the node legal."""
     for ep in eps():
@@ -183,9 +190,10 @@ def _advice(
     versions: tuple[str, ...],
 ) -> Iterator[str]:
     unit = op if judgement.form == "any" else f"{op}[{judgement.form}]"
-    dims = [d for t in (*facts.inputs.values(), *facts.outputs.values()) for d in t.shape or ()]
-    if None in dims and (on.static_only or fate is Fate.STUCK):
+    if _free(facts) and (on.static_only or fate is Fate.OPEN):
         yield "its dims are not all known: fix them with --dim NAME=VALUE and ask again"
+    if fate is Fate.OPEN:
+        return
     if fate is Fate.KEPT:
         yield f"your {on.ep} does otherwise? --illegal '{unit}' replaces it"
         return

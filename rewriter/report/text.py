@@ -212,7 +212,8 @@ def _parity(parity: Parity, console: Console) -> None:
 def _sites(sites: Sequence[SiteParity], console: Console) -> None:
     bad = [site for site in sites if not site.ok]
     worst = max((s.error.max_rel for s in sites if s.error), default=0.0)
-    text = f"  sites       {len(sites)} kinds compared, worst {worst:.1e} of max"
+    kinds = "kind" if len(sites) == 1 else "kinds"
+    text = f"  sites       {len(sites)} {kinds} compared, worst {worst:.1e} of max"
     _line(console, text, style=_STYLE[not bad])
     for site in bad[:_GROUPS]:
         _line(console, f"    {site.rule}: {_why_bad(site)}: {site.signature}", style="red")

@@ -153,6 +153,15 @@ def test_free_dims_are_the_first_thing_to_do() -> None:
     assert found.advice[0].startswith("its dims are not all known: fix them with --dim")
 
 
+def test_what_stays_for_its_free_dims_may_go_with_them() -> None:
+    found = explain_node(
+        activated(rows="rows"), "y/Mish", target("qnn", "2.7.0"), disable=["mish_primitives"]
+    )
+    assert found.fate is Fate.OPEN
+    (advice,) = found.advice
+    assert advice.startswith("its dims are not all known: fix them with --dim")
+
+
 def test_a_path_and_a_name_may_hold_colons(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
