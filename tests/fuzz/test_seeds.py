@@ -104,6 +104,11 @@ SEEDS: dict[str, tuple[Case, str, Place, str]] = {
     "dims with names": (SYMBOLIC, "onnx-standard", Place.TOP, "stuck"),
     # crashed: one zero point for all blocks
     "blocks without zero points": (BLOCKS, "qnn@2.3.0", Place.TOP, "stuck"),
+    # ONNX Runtime's kernel does not transpose it
+    "a flipped matrix before a vector": (
+        Case(f"{MS}FusedMatMul", {"A": f(2, 4), "B": f(2)}, [F32], {"transA": 1}),
+        "onnx-standard", Place.TOP, "stuck",
+    ),
     # a second run folded what the first one built, and wrote notes of the inference to the file
     "constants that are reshaped": (SCATTER, "qnn@2.4.0", Place.TOP, "lowered"),
     "constants that are gathered": (GATHER, "qnn@2.4.0", Place.TOP, "lowered"),

@@ -20,6 +20,11 @@ _EMITS = ("MatMul", "Mul", "Transpose")
 def scaled_product(op: Tape, site: Site) -> ir.Value:
     """MatMul(alpha · Transpose(A), Transpose(B)); scaling the factor keeps products small."""
     alpha = site.number("alpha")
+    flipped = site.integer("transA") and site.rank(site.input("A"), "A") > 1
+    site.require(
+        not flipped or site.rank(site.input("B"), "B") > 1,
+        "transA=1 with a vector B: ONNX Runtime's CPU reads A untransposed (measured on 1.32)",
+    )
     a, b = (_transposed(op, site, name) for name in ("A", "B"))
     if alpha not in {1.0}:
         a = op.Mul(a, op.const(np.float32(alpha), a.dtype, name="alpha"))

@@ -38,7 +38,8 @@ def standard(d: Draw, op: str) -> Case:
         said = d.attributes(approximate=[None, "none", "tanh"])
     elif op == "Swish":
         said = d.attributes(alpha=[None, 1.0, 0.5, 1.702, -2.0])
-    x = d.given(_wide(d, shape), kind)
+    wide = _wide(d, shape)
+    x = d.given(-wide if said.get("alpha", 1) < 0 else wide, kind)
     low = {"Gelu": 20, "Swish": 24, "Mish": 18}[op]
     return Case(op, {"X": x}, [kind], said, d.opset(low, 25), symbolic=d.rarely())
 
@@ -77,7 +78,9 @@ def diffusion(d: Draw, op: str) -> Case:
     kind = d.kind()
     width = 2 * d.integer(1, 5)
     shape = (*d.shape(2, 2), width)
-    x, bias = d.floats(shape, kind), d.floats((width,), kind, const=None)
+    numbers = d.rng.standard_normal(shape)
+    numbers[..., width // 2] = 4 + abs(numbers[..., width // 2])  # as in _wide, bias included
+    x, bias = d.given(numbers, kind), d.floats((width,), kind, const=None)
     inputs = {"X": x, "bias": bias}
     if op.endswith("BiasAdd"):
         inputs["skip"] = d.floats(shape, kind)

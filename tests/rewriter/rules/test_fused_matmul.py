@@ -92,6 +92,17 @@ def test_half_precision() -> None:
     assert ort.worst(exact, ort.run(half, given)["y"].astype(np.float32)) < 4e-3
 
 
+def test_refuses_a_flipped_matrix_before_a_vector() -> None:
+    """The kernel reads it as it lies, which no definition says."""
+    model = node((3, 5), (3,), (5,), transA=1)
+    given = feeds(model)
+    a, b = given.values()
+    assert ort.worst(ort.run(model, given)["y"], a.reshape(5, 3) @ b) < 2e-6
+    report = lower(model, STANDARD, allow_stuck=True)
+    ((tried,),) = (stuck.tried for stuck in report.stuck)
+    assert "transA=1 with a vector B" in tried.reason
+
+
 def test_refuses_rows_before_a_batch_that_is_not_there() -> None:
     model = node((2, 3), (3, 4), (2, 4), transBatchA=1)
     report = Engine(model, BATCH, registry(), keep_sites=False).run()
