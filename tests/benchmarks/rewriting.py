@@ -19,8 +19,8 @@ from tests.benchmarks.cost import Line, cpu, in_process, in_turn, line
 NODES = 1000
 _OPS = ("Relu", "Neg", "com.microsoft::FastGelu", "Abs")
 _TARGET = "onnx-standard"
-_SAME = 1.1
-"""A :func:`rule_set` hands the model to our engine: no fifth is possible, the two are one."""
+_GOAL = 0.2
+"""Of either; a :func:`rule_set` hands the model to our engine, so the second is never met."""
 
 
 def chain(size: int) -> ir.Model:
@@ -56,9 +56,9 @@ def lines(_folder: Path, runs: int) -> Iterator[Line]:
         warm()
     name = f"match + rewrite, {NODES:,} nodes"
     for work, mine, against, other, goal in (
-        (f"match, {NODES:,} nodes", in_process(lambda: _lowered(legal)), "default", theirs, 0.2),
-        (name, ours, "default", theirs, 0.2),
-        (name, ours, "our", same, _SAME),
+        (f"match, {NODES:,} nodes", in_process(lambda: _lowered(legal)), "default", theirs, _GOAL),
+        (name, ours, "default", theirs, _GOAL),
+        (name, ours, "our", same, _GOAL),
     ):
         pairs = in_turn(2 * runs + 1, mine, other)
         yield line(work, f"onnxscript.rewriter, {against} rules", goal, pairs, cpu, "CPU s")

@@ -5,6 +5,7 @@ Typed out number by number, with nothing of what reads them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -122,3 +123,17 @@ def quark(stem: str, matrix: Matrix, dtype: str) -> dict[str, Array]:
         f"{stem}.weight_scale": matrix.scales,
         f"{stem}.weight_zero_point": zeros,
     }
+
+
+def _shuffled(inputs: int, group: int) -> Array:
+    return np.random.default_rng(5).permutation(np.arange(inputs) // group)
+
+
+PACKED: dict[str, tuple[str, Callable[[], Matrix]]] = {
+    "gptq 2": ("gptq", lambda: Matrix(64, 32, 2, 16, seed=2)),
+    "gptq 4": ("gptq", lambda: Matrix(64, 32, 4, 16, seed=4)),
+    "gptq 8": ("gptq", lambda: Matrix(64, 32, 8, 16, seed=8)),
+    "gptq act order": ("gptq", lambda: Matrix(64, 32, 4, 16, seed=5, groups=_shuffled(64, 16))),
+    "awq": ("awq", lambda: Matrix(64, 32, 4, 16, seed=6)),
+}
+"""Matrices that AutoGPTQ and AutoAWQ packed too (``fixtures/make_packed_fixtures.py``)."""
