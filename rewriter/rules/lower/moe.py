@@ -14,7 +14,7 @@ from rewriter.rules.parts import experts as parts
 from rewriter.rules.parts import moe_inputs as inputs
 from rewriter.rules.parts import moe_layer, routing
 from rewriter.rules.parts.expert_arrangement import Arrangement, Order
-from rewriter.rules.parts.expert_linears import FloatLinear
+from rewriter.rules.parts.expert_floats import FloatLinear
 from rewriter.site import Site
 from rewriter.tape import Tape
 

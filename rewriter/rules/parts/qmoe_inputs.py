@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from rewriter.rules.parts import moe_inputs as inputs
 from rewriter.rules.parts.expert_arrangement import Arrangement, Order
-from rewriter.rules.parts.expert_linears import PackedLinear, Product, matmul_nbits
+from rewriter.rules.parts.expert_codes import ExpertCodes
+from rewriter.rules.parts.expert_products import PackedLinear, Product, matmul_nbits
 from rewriter.rules.parts.moe_layer import Layer
 from rewriter.site import Site
 from rewriter.tape import Tape
@@ -99,9 +100,9 @@ def _linear(
     added = None
     if arrangement is not inputs.SIDE_BY_SIDE:
         added = inputs.bias(site, f"{fc}_experts_bias", rows, count)
-    found = PackedLinear(value, codes, scales, packed, bits, arrangement, added, product)
-    site.require(found.block >= 16, f"{fc} has blocks of {found.block}; MatMulNBits wants 16")
-    return found
+    weight = ExpertCodes(value, codes, scales, packed, bits, arrangement)
+    site.require(weight.block >= 16, f"{fc} has blocks of {weight.block}; MatMulNBits wants 16")
+    return PackedLinear(weight, added, product)
 
 
 def _require(site: Site, name: str, tensor: ir.TensorProtocol, wanted: tuple[int, ...]) -> None:
