@@ -127,6 +127,8 @@ def _run(
     keep_sites: bool,
     mask_value: float | None = None,
 ) -> Report:
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    read = sum(1 for graph in graphs for _ in graph.all_nodes())
     notes = settle_shapes(model) + correct_present_shapes(model)
     interface = _interface(model)
     masks = None if mask_value is None else MaskValue(mask_value)
@@ -137,6 +139,7 @@ def _run(
         model, target, rules, disabled=disabled, keep_sites=keep_sites, masked=mask_value
     )
     report = engine.run()
+    report.nodes_read = read
     if masks is not None:
         report.masks, report.masks_kept = masks.changes, masks.kept
     if report.fired:  # what rules built of constants alone; else a second run would fold it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capabilities import EP, Row, Target, Verdict, eps, target
 from rewriter.deadends import dead_ends
@@ -49,9 +49,10 @@ class Matrix:
     versions: tuple[str, ...]
     lines: tuple[Line, ...]
 
-    def lines_of(self, op: str) -> tuple[Line, ...]:
-        """Those of one op, by its type; all if that is empty."""
-        return tuple(line for line in self.lines if not op or line.op.rpartition("::")[2] == op)
+    def of(self, op: str) -> Matrix:
+        """The same of one op alone, by its type, with or without its domain."""
+        lines = (line for line in self.lines if op in {line.op, line.op.rpartition("::")[2]})
+        return replace(self, lines=tuple(lines))
 
     def count(self, verdict: str) -> int:
         """How many cells have a verdict."""

@@ -95,7 +95,8 @@ class Report:
 
     Attributes:
         target: what it was lowered for.
-        ops_before: how often each op occurred.
+        nodes_read: before what is constant was folded.
+        ops_before: how often each op occurred after that.
         ops_after: how often each op occurs now.
         fired: every site, in the order of the graph.
         stuck: illegal nodes that stayed.
@@ -106,6 +107,7 @@ class Report:
     """
 
     target: Target
+    nodes_read: int = 0
     ops_before: Counter[str] = field(default_factory=Counter)
     ops_after: Counter[str] = field(default_factory=Counter)
     fired: list[Fired] = field(default_factory=list)

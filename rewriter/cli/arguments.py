@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -68,6 +69,20 @@ def page(name: str) -> str:
     return (files("rewriter.cli") / "pages" / f"{name}.md").read_text(encoding="utf-8")
 
 
+def _plain(markdown: str) -> str:
+    """A page as a terminal shows it: examples indented, no marks."""
+    lines, example = list[str](), False
+    for line in markdown.splitlines():
+        if line.startswith("```"):
+            example = not example
+        elif example:
+            lines.append(f"    {line}")
+        else:
+            heading = re.match(r"#+ ", line)
+            lines.append(f"{line[heading.end() :]}:" if heading else line.replace("`", ""))
+    return "\n".join(lines[1:]).strip()
+
+
 def _parser(command: str) -> argparse.ArgumentParser:
     program = "rewrite" if command == "model" else f"rewrite {command}"
     others = "\n".join(f"  rewrite {n:10} {c.about}" for n, c in COMMANDS.items() if n != "model")
@@ -80,7 +95,7 @@ def _parser(command: str) -> argparse.ArgumentParser:
             if command == "model"
             else COMMANDS[command].about
         ),
-        epilog=page(command),
+        epilog=_plain(page(command)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rewrite {__version__}")

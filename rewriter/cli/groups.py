@@ -13,7 +13,7 @@ from rewriter.quantize.spec import GRAINS, METHODS
 def matrix(parser: argparse.ArgumentParser) -> None:
     """Options of ``rewrite matrix``."""
     parser.add_argument("--ep", action="append", default=[], metavar="EP", help="only this EP")
-    parser.add_argument("--op", default="", help="only this op, by its type")
+    parser.add_argument("--op", default="", help="only this op, with or without its domain")
     shape = parser.add_mutually_exclusive_group()
     json(shape)
     shape.add_argument("--markdown", action="store_true", help="as the page capabilities/README.md")
@@ -151,8 +151,8 @@ def target(parser: argparse.ArgumentParser) -> None:
         "--ep",
         required=True,
         metavar="EP[@VERSION]",
-        help="qnn, openvino, openvino-ep, ort-cpu, ort-cuda, onnx-standard[@OPSET], or one that an "
-        "installed package adds",
+        help="qnn, openvino, openvino-ep, ort-cpu, ort-cuda, onnx-standard[@OPSET], portable (what "
+        "frontends may emit), or one that an installed package adds",
     )
     group.add_argument(
         "--dim",

@@ -25,16 +25,20 @@ def run(options: argparse.Namespace) -> int:
         if name not in known:
             raise BadInput(f"--ep {name}: known are {', '.join(known)}")
     found = matrices(registry(), options.ep)
+    if options.op:
+        found = [one for matrix in found if (one := matrix.of(options.op)).lines]
+        if not found:
+            raise BadInput(f"--op {options.op}: no row of the table speaks of it")
     console = Console(highlight=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _WIDE
     if options.json:
-        console.out(as_text("matrix", {"eps": matrix_data(found, options.op)}))
+        console.out(as_text("matrix", {"eps": matrix_data(found)}))
     elif options.markdown:
         console.out(markdown(found), end="")
     elif options.html:
         console.out(matrix_page(found, options.op), end="")
     else:
         for one in found:
-            show_matrix(one, console, options.op)
+            show_matrix(one, console)
     return 0

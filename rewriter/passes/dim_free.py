@@ -48,6 +48,10 @@ class FreeDims(BadInput):
     def lines(self) -> list[str]:
         """The message, which is one line per dim."""
         listed = [f"  {d.name}: {d.where}; {d.meaning}" for d in self.free]
+        sizes = {d.name: d.proposal for d in self.free}
+        past, seq = sizes.get("past"), sizes.get("seq")
+        if self.command and past is not None and seq is not None:
+            listed.append(f"in the example the cache and the new tokens make {past + seq}")
         example = [f"for example: {self.command}"] if self.command else []
         return [*map(str, self.args), *listed, *example]
 

@@ -29,7 +29,7 @@ def show_audit(found: Audit, written: Dump | None, folder: Path | None, console:
         figure = f"{output.error.max_std:.1e} of std" if output.error else output.note
         style = "green" if output.ok else "red"
         line(f"  {output.name}: {figure} (at most {output.tolerance:.0e})", style)
-    line(f"  over {len(found.scenarios)} runs: {', '.join(found.scenarios)}")
+    line(f"  over {len(found.scenarios)} runs: {'; '.join(found.scenarios)}")
     if found.ok:
         line("the two models are one function", "bold green")
         return

@@ -36,7 +36,7 @@ def show_device_audit(found: DeviceAudit, folder: Path | None, console: Console)
     if len(shown) > _OUTPUTS:
         rest = "are within their bounds" if shown[_OUTPUTS].ok else "are more"
         line(f"  and {len(shown) - _OUTPUTS} outputs {rest}")
-    line(f"  over {len(found.scenarios)} runs: {', '.join(found.scenarios)}")
+    line(f"  over {len(found.scenarios)} runs: {'; '.join(found.scenarios)}")
     if found.ok:
         line("the device computes what ONNX Runtime does", "bold green")
         return

@@ -85,24 +85,23 @@ def show_node(found: NodeExplanation, console: Console) -> None:
         console.print(Text(f"  {sentence}"))
 
 
-def show_matrix(found: Matrix, console: Console, op: str = "") -> None:
-    """Print one EP's matrix, or the lines of one op."""
-    lines = found.lines_of(op)
+def show_matrix(found: Matrix, console: Console) -> None:
+    """Print one EP's matrix."""
     console.print(Text(f"{found.ep}: {found.about}", style="bold"))
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for column in ("op", "form", *(v or "all" for v in found.versions), "rules"):
         table.add_column(column)
-    for line in lines:
+    for line in found.lines:
         cells = [Text(v, style=_STYLE[v]) for v in line.verdicts]
         rules = ", ".join(line.rules) or ("none" if line.dead else "")
         table.add_row(line.op, line.form, *cells, rules)
     console.print(table)
     counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in VERDICTS)
-    console.print(f"{len(lines)} of {len(found.lines)} forms; cells: {counts}")
+    console.print(f"{len(found.lines)} forms; cells: {counts}")
 
 
-def matrix_data(found: Sequence[Matrix], op: str) -> list[dict[str, Any]]:
-    """Matrices for JSON; of one op, unless that is empty."""
+def matrix_data(found: Sequence[Matrix]) -> list[dict[str, Any]]:
+    """Matrices for JSON."""
     return [
         {
             "ep": one.ep,
@@ -118,7 +117,7 @@ def matrix_data(found: Sequence[Matrix], op: str) -> list[dict[str, Any]]:
                     "rules": list(line.rules),
                     "dead_end": line.dead or None,
                 }
-                for line in one.lines_of(op)
+                for line in one.lines
             ],
         }
         for one in found

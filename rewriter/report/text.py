@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -20,6 +21,8 @@ from rewriter.report.clean import printable
 from rewriter.report.quantized import error_lines, storage_lines
 
 _STYLE = {True: "bold green", False: "bold red"}
+_LINE = 100
+"""Characters of a line of counts."""
 _GROUPS = 6
 """Kinds of nodes, or outputs, that are listed: the story is to fit on a screen."""
 _Key = TypeVar("_Key")
@@ -119,7 +122,7 @@ def show_plan(report: Report, console: Console) -> None:
     for line in _rule_lines(rules) if rules else ("nothing to change",):
         _line(console, f"  {line}")
     arrow = "→" if console.encoding.startswith("utf") else "->"
-    for line in _op_lines(report.ops_before, report.ops_after, arrow):
+    for line in _op_lines(report, arrow):
         _line(console, f"  {line}")
     for text in _stuck_lines(report.stuck):
         _line(console, f"  {text}", "red")
@@ -162,15 +165,24 @@ def _rule_lines(rules: Counter[tuple[str, str]]) -> Iterator[str]:
         yield f"{rule:{first}}  {op:{second}}  {sites:>{third}}"
 
 
-def _op_lines(before: Counter[str], after: Counter[str], arrow: str) -> Iterator[str]:
-    changed = {op: f"{op} {before[op]}{arrow}{after[op]}" for op in sorted({*before, *after})}
+def _op_lines(report: Report, arrow: str) -> Iterator[str]:
+    before, after = report.ops_before, report.ops_after
+    changed = {op: f"{op}~{before[op]}{arrow}{after[op]}" for op in sorted({*before, *after})}
     gone = [text for op, text in changed.items() if after[op] < before[op]]
     new = [text for op, text in changed.items() if after[op] > before[op]]
-    yield f"nodes       {before.total()} before, {after.total()} after"
-    if gone:
-        yield "fewer       " + ", ".join(gone)
-    if new:
-        yield "more        " + ", ".join(new)
+    folded = report.nodes_read - before.total()
+    constant = f"; {folded} more were constant" if folded > 0 else ""
+    yield f"nodes       {before.total()} before, {after.total()} after{constant}"
+    for title, texts in (("fewer", gone), ("more", new)):
+        if texts:
+            for line in textwrap.wrap(  # op and counts stay together
+                f"{title:12}" + ", ".join(texts),
+                _LINE,
+                subsequent_indent=" " * 12,
+                break_long_words=False,
+                break_on_hyphens=False,
+            ):
+                yield line.replace("~", " ")
 
 
 def _dims(graph: GraphOutcome, console: Console) -> None:

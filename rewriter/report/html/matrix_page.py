@@ -69,15 +69,15 @@ def matrix_page(found: Sequence[Matrix], op: str = "") -> str:
 
     Args:
         found: matrices of the EPs to show.
-        op: only this op, by its type; all if empty.
+        op: the one op they are of, for the title; empty for all.
     """
-    parts = [_part(one, op) for one in found]
+    parts = [_part(one) for one in found]
     return rendered("matrix.html.jinja", parts=parts, marks=MARKS, op=op)
 
 
-def _part(matrix: Matrix, op: str) -> Part:
+def _part(matrix: Matrix) -> Part:
     lines, reasons = [], list[Reason]()
-    for line in matrix.lines_of(op):
+    for line in matrix.lines:
         numbers: dict[int, int] = {}
         for row in line.rows:
             if row is not None and id(row) not in numbers:

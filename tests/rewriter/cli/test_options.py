@@ -65,7 +65,7 @@ def test_help_names_every_subcommand_and_exit_code(capsys: Capture) -> None:
         main(["--help"])
     assert left.value.code == 0
     text = capsys.readouterr().out
-    for word in ("rewrite plan", "--allow-stuck", "Exit codes", "6 memory or disk", "```sh"):
+    for word in ("rewrite plan", "--allow-stuck", "Exit codes", "6 memory or disk", "    rewrite "):
         assert word in text
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from rewriter.cli import main
-from rewriter.cli.arguments import COMMANDS, page, parse
+from rewriter.cli.arguments import COMMANDS, parse
 from tests.command_line import Capture
 from tests.decoders import Decoder, decoder
 
@@ -56,7 +56,11 @@ def test_help_prints_it(command: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit) as left:
         main([*words, "--help"])
     assert left.value.code == 0
-    assert page(command) in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "```" not in shown
+    assert "`" not in shown
+    for name, line in EXAMPLES:
+        assert name != command or f"    {line}" in shown
 
 
 @pytest.mark.parametrize("line", [line for _, line in EXAMPLES])
