@@ -62,8 +62,8 @@ def dump(drift: Drift, pair: Pair, folder: Path, time_limit: float) -> Dump:
         job = child.Job(folder / name, config=EXACT, feeds=[own])
         outputs.append(child.run(job, time_limit=time_limit).outputs[0][drift.value])
     with disk(folder):
-        np.savez(folder / FILES[2], **feed)  # type: ignore[arg-type]
-        np.savez(folder / FILES[3], **{drift.value: outputs[0]})  # type: ignore[arg-type]
+        np.savez(folder / FILES[2], **feed)  # type: ignore[arg-type]  # numpy's stub takes keywords for allow_pickle
+        np.savez(folder / FILES[3], **{drift.value: outputs[0]})  # type: ignore[arg-type]  # numpy's stub takes keywords for allow_pickle
     return Dump(
         folder,
         (parts[0].graph.num_nodes(), parts[1].graph.num_nodes()),

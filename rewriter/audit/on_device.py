@@ -250,7 +250,7 @@ class _Search:
         with disk(folder):
             ir.save(model, folder / FILES[0], external_data=data, size_threshold_bytes=1 << 20)
             for name, arrays in zip(FILES[1:], (feed, exact, device), strict=True):
-                np.savez(folder / name, **arrays)  # type: ignore[arg-type]
+                np.savez(folder / name, **arrays)  # type: ignore[arg-type]  # numpy's stub takes keywords for allow_pickle
 
     def _saved(self, model: ir.Model) -> Side:
         file = self._device.folder / "device.onnx"

@@ -16,7 +16,7 @@ def remove_unused(model: ir.Model) -> None:
     onnx_ir also cuts off trailing inputs that are left out; a Loop has to name its first two.
     """
     common.RemoveUnusedNodesPass()(model)
-    common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+    common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]  # onnx_ir does not annotate it
     common.RemoveUnusedOpsetsPass()(model)
     graphs: list[ir.Graph | ir.Function] = [*graphs_of(model), *model.functions.values()]
     for graph in graphs:

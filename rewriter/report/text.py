@@ -21,6 +21,8 @@ from rewriter.report.clean import printable
 from rewriter.report.quantized import error_lines, storage_lines
 
 _STYLE = {True: "bold green", False: "bold red"}
+_JOINED = "\N{NO-BREAK SPACE}"
+"""Stands between what may not be wrapped."""
 _LINE = 100
 """Characters of a line of counts."""
 _GROUPS = 6
@@ -167,7 +169,9 @@ def _rule_lines(rules: Counter[tuple[str, str]]) -> Iterator[str]:
 
 def _op_lines(report: Report, arrow: str) -> Iterator[str]:
     before, after = report.ops_before, report.ops_after
-    changed = {op: f"{op}~{before[op]}{arrow}{after[op]}" for op in sorted({*before, *after})}
+    changed = {
+        op: f"{op}{_JOINED}{before[op]}{arrow}{after[op]}" for op in sorted({*before, *after})
+    }
     gone = [text for op, text in changed.items() if after[op] < before[op]]
     new = [text for op, text in changed.items() if after[op] > before[op]]
     folded = report.nodes_read - before.total()
@@ -182,7 +186,7 @@ def _op_lines(report: Report, arrow: str) -> Iterator[str]:
                 break_long_words=False,
                 break_on_hyphens=False,
             ):
-                yield line.replace("~", " ")
+                yield line.replace(_JOINED, " ")
 
 
 def _dims(graph: GraphOutcome, console: Console) -> None:

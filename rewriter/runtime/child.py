@@ -170,7 +170,7 @@ def _write_feed(feed: Mapping[str, np.ndarray[Any, Any]], file: Path) -> dict[st
                 "feed a numpy dtype and cast inside the model"
             )
     arrays = {str(index): array for index, array in enumerate(feed.values())}
-    np.savez(file, **arrays)  # type: ignore[arg-type]
+    np.savez(file, **arrays)  # type: ignore[arg-type]  # numpy's stub takes keywords for allow_pickle
     return {"file": str(file), "names": list(feed)}
 
 

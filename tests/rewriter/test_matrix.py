@@ -144,3 +144,18 @@ def test_refusals_of_functions_imported_by_name_are_read_too() -> None:
     """Those of ``blocks_of_integers``, which the rule's module imports from a shared one."""
     rule = next(rule for rule in registry() if rule.name == "float_product_of_integers")
     assert "the scales are not one per column" in refusals_of(rule)
+
+
+@pytest.mark.parametrize("op", ["MatMulNBits", "com.microsoft::MatMulNBits"])
+def test_the_matrix_of_one_op_counts_its_own_lines(
+    op: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["matrix", "--op", op, "--ep", "qnn", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["eps"]
+    assert {form["op"] for form in one["forms"]} == {"com.microsoft::MatMulNBits"}
+    assert sum(one["cells"].values()) == len(one["forms"]) * len(one["versions"])
+
+
+def test_an_op_without_rows_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix", "--op", "Nothing"]) == 2
+    assert "--op Nothing: no row of the table speaks of it" in capsys.readouterr().err

@@ -293,7 +293,7 @@ def test_a_result_that_was_cut_short_is_seen(
     save = ir.save
 
     def short(model: ir.Model, path: Path, **options: object) -> None:
-        save(model, path, **options)  # type: ignore[arg-type]
+        save(model, path, **options)  # type: ignore[arg-type]  # loosely typed in tests
         os.truncate(path.with_name("model.onnx.data"), 100)
 
     monkeypatch.setattr(ir, "save", short)

@@ -24,11 +24,11 @@ DECODER = Decoder(weights="fp32", layers=1)
 
 
 def _settings(ep: str = "qnn", **more: object) -> Settings:
-    return Settings(Path("m.onnx"), target(ep), None, **more)  # type: ignore[arg-type]
+    return Settings(Path("m.onnx"), target(ep), None, **more)  # type: ignore[arg-type]  # loosely typed in tests
 
 
 def _dims(model: ir.Model, *, built: bool = False, **more: object) -> dict[str, dict[str, int]]:
-    found, _ = phases(_settings(**more), model, built=built)  # type: ignore[arg-type]
+    found, _ = phases(_settings(**more), model, built=built)  # type: ignore[arg-type]  # loosely typed in tests
     return {phase.file: dict(phase.dims) for phase in found}
 
 

@@ -71,7 +71,7 @@ def test_a_rule_that_reached_across_the_cut_leaves_no_common_slice() -> None:
     assert alike(original, result) is not None
     last = list(result.graph)[-1]
     last.replace_input_with(0, result.graph.inputs[0])
-    original.graph.outputs[0].producer().op_type = "Neg"  # type: ignore[union-attr]
+    original.graph.outputs[0].producer().op_type = "Neg"  # type: ignore[union-attr]  # a node computes it
     last.op_type = "Neg"
     assert alike(original, result) is None
 

@@ -49,7 +49,7 @@ def default_configuration(floats: Path, folder: Path) -> Divergence:
 
     given = calibration("auto", floats, None, 0)
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # the base class is not annotated
         """All inputs of every run."""
 
         def __init__(self, feeds: Sequence[dict[str, Any]]) -> None:

@@ -17,7 +17,7 @@ from rewriter import rule_set
 F = torch.nn.functional
 
 
-class Block(torch.nn.Module):  # type: ignore[misc]
+class Block(torch.nn.Module):  # type: ignore[misc]  # torch is of another environment
     """Attention over grouped heads and a gated feed-forward layer, each behind an RMS norm."""
 
     def __init__(self, width: int, heads: int) -> None:

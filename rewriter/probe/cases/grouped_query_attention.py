@@ -147,11 +147,9 @@ def more_inputs(form: Forms) -> Iterator[Case]:
             settings: dict[str, Any] = {"eps": eps, "options": options, "quick": dtype == "f32"}
             for what, more in given(node).items():
                 one = replace(node, more=more, rotary=what == "position_ids")
-                if what == "run-time total":  # whether it grows is not known: taken for growing
-                    yield one.case(form, f"{where}chunk, {what}", dtype,
-                                   **{**settings, "eps": ("qnn",)})  # fmt: skip
-                    continue
-                yield one.case(form, f"{where}chunk, {what}", dtype, **settings)
+                # it may grow, and OpenVINO's rows take it for growing
+                judged = ("qnn",) if what == "run-time total" else eps
+                yield one.case(form, f"{where}chunk, {what}", dtype, **{**settings, "eps": judged})
             one = replace(node, more=given(node)["run-time total"], known=True)
             what = f"{where}chunk, run-time total, dims declared"
             yield one.case(form, what, dtype, **settings)

@@ -76,5 +76,5 @@ def _repeated(
     site.require(min(before, after) >= 0, f"a negative pad with mode={mode} is not handled")
     most = size - 1 if mode == "reflect" else _END
     site.require(max(before, after) <= most, "it reflects more elements than there are")
-    at = np.pad(np.arange(size), (before, after), mode)  # type: ignore[call-overload]
+    at = np.pad(np.arange(size), (before, after), mode)  # type: ignore[call-overload]  # the mode is text here, a Literal in numpy's stub
     return op.Gather(x, op.const(at.astype(np.int64), name="at"), axis=axis)

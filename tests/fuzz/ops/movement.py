@@ -11,9 +11,9 @@ from tests.fuzz.case import arg as stored
 def _numbers(d: Draw, shape: tuple[int, ...], *kinds: object, const: bool | None = False) -> Arg:
     kind = d.pick(*kinds)
     if kind in {F32, F16}:
-        return d.floats(shape, kind, const=const)  # type: ignore[arg-type]
+        return d.floats(shape, kind, const=const)  # type: ignore[arg-type]  # loosely typed in tests
     return d.integers(0, 2, shape, BOOL, const=const) if kind == BOOL else d.integers(
-        -9, 9, shape, kind, const=const  # type: ignore[arg-type]
+        -9, 9, shape, kind, const=const  # type: ignore[arg-type]  # loosely typed in tests
     )  # fmt: skip
 
 

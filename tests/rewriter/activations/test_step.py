@@ -121,7 +121,7 @@ def test_the_weight_is_the_same_to_the_bit(tmp_path: Path) -> None:
 def test_a_weight_without_a_legal_exact_form_keeps_its_own(
     given: dict[str, int], version: str, why: str, tmp_path: Path
 ) -> None:
-    model, ep = layer(**given), target("qnn", version)  # type: ignore[arg-type]
+    model, ep = layer(**given), target("qnn", version)  # type: ignore[arg-type]  # loosely typed in tests
     before = ort.run(model, feeds()[0])["total"]
     made = quantized(model, tmp_path, ep)
     assert [kept.node for kept in made.kept] == ["product/MatMulNBits"]

@@ -14,7 +14,7 @@ from tests.graphs import Builder
 from tests.scattered import scattered
 
 
-def _sizes(**dims: int):  # type: ignore[no-untyped-def]
+def _sizes(**dims: int):  # type: ignore[no-untyped-def]  # arguments of pytest
     model = decoder()
     fix_dims(model, dims)
     return model, layout(model)

@@ -46,7 +46,7 @@ def test_the_lowest_float_still_hides_and_makes_no_nan() -> None:
 
 @pytest.mark.parametrize(("op", "function"), [("Sigmoid", lambda x: 1 / (1 + np.exp(-x))),
                                               ("Tanh", np.tanh)])  # fmt: skip
-def test_functions_are_off_by_their_bits(op: str, function) -> None:  # type: ignore[no-untyped-def]
+def test_functions_are_off_by_their_bits(op: str, function) -> None:  # type: ignore[no-untyped-def]  # arguments of pytest
     b = Builder()
     x = b.input("x", F32, (1, 512))
     y = b.op("Relu", b.op(op, x, name="f"), name="y")

@@ -62,7 +62,7 @@ def test_a_right_lowering_is_as_good_as_in_float32(tmp_path: Path) -> None:
         ("window", lambda: made(replace(SPEC, window=4))),
     ],
 )
-def test_mutants(name: str, wrong, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_mutants(name: str, wrong, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # arguments of pytest
     """At the tolerance of float16 alone, which is what counted once, two of them are good."""
     found = parity(made(), wrong(), tmp_path)
     assert not found.ok

@@ -36,7 +36,7 @@ def types_in(proto: object) -> Iterator[int]:
             "to", "dtype", "output_dtype", "softmax_precision", "stash_type", "precision",
         }:  # fmt: skip
             yield message.i
-        for field, value in message.ListFields():  # type: ignore[attr-defined]
+        for field, value in message.ListFields():  # type: ignore[attr-defined]  # protobuf's stub does not know it
             if field.message_type is not None:
                 waiting += list(value) if field.is_repeated else [value]
 

@@ -16,12 +16,12 @@ F32 = ir.DataType.FLOAT
 CPU, QNN = "CPUExecutionProvider", "QNNExecutionProvider"
 
 
-def model() -> ir.Model:
-    """Q and DQ of the input, Relu, Q and DQ of the output."""
+def model(op: str = "Relu") -> ir.Model:
+    """Q and DQ of the input, one op, Q and DQ of the output."""
     b = Builder()
     scale, point = b.const("s", np.float32(0.1)), b.const("z", np.uint8(128))
     q = b.op("QuantizeLinear", b.input("x", F32, (2, 2)), scale, point, name="q")
-    y = b.op("Relu", b.op("DequantizeLinear", q, scale, point, name="d"), name="r")
+    y = b.op(op, b.op("DequantizeLinear", q, scale, point, name="d"), name="r")
     q2 = b.op("QuantizeLinear", y, scale, point, name="q2")
     out = b.op("DequantizeLinear", q2, scale, point, name="y")
     return b.model([(out, F32, (2, 2))])
@@ -121,3 +121,10 @@ def test_a_quantized_output_may_be_off_by_two_steps() -> None:
         other = {"y": reference["y"] - np.float32(0.1 * steps)}
         assert compared("qnn", model(), reference, other).flaw == flaw
     assert compared("openvino", model(), reference, {"y": reference["y"] - 0.1}).flaw == "WRONG"
+
+
+def test_openvino_may_round_a_computed_tie_elsewhere() -> None:
+    reference = {"y": np.array([[1.0, 0.9], [0.5, 0.2]], np.float32)}
+    for op, steps, flaw in (("Tanh", 1, ""), ("Tanh", 2, "WRONG"), ("Relu", 1, "WRONG")):
+        other = {"y": reference["y"] - np.float32(0.1 * steps)}
+        assert compared("openvino", model(op), reference, other).flaw == flaw, op

@@ -116,4 +116,4 @@ def test_a_source_is_quantized_once_for_all_phases(tmp_path: Path) -> None:
 )
 def test_what_there_is_no_form_of_is_refused(spec: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        WeightQuantization(**spec)  # type: ignore[arg-type]
+        WeightQuantization(**spec)  # type: ignore[arg-type]  # loosely typed in tests

@@ -285,7 +285,7 @@ def test_the_first_sentence_claims_what_was_seen() -> None:
     def placement(on_cpu: int) -> Placement:
         where = {"on_ep": 30 - on_cpu, "on_cpu": on_cpu, "cpu_ops": {"Op1": on_cpu}}
         rest = {"cpu_nodes": [], "reasons": {}, "partitions": 1, "outputs": [], "seconds": 1.0}
-        return Placement("qnn", **where, **rest, full=not on_cpu)  # type: ignore[arg-type]
+        return Placement("qnn", **where, **rest, full=not on_cpu)  # type: ignore[arg-type]  # loosely typed in tests
 
     run = outcome(layers(1))
     (graph,) = run.graphs

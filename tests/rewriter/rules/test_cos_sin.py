@@ -75,7 +75,7 @@ def test_a_batch() -> None:
     assert ort.worst(expected, ort.run(model, given)["y"]) < 1e-6
 
 
-def test_htp_is_right_where_it_was_wrong(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_htp_is_right_where_it_was_wrong(tmp_path) -> None:  # type: ignore[no-untyped-def]  # arguments of pytest
     """The row's own figure: the original is off by more than 1 near position 4,000."""
     given = {"positions": np.array([[4095, 4000, 3500]])}
     original = build("Cos", _scaled)

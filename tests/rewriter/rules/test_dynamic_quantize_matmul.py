@@ -63,9 +63,9 @@ def node(
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(1)
     return {
-        v.name or "": rng.standard_normal(v.shape.numpy()).astype(np.float32)  # type: ignore[union-attr]
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(np.float32)  # type: ignore[union-attr]  # it has a shape
         if v.dtype == F32
-        else rng.integers(0, 100, v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        else rng.integers(0, 100, v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]  # it has a shape
         for v in model.graph.inputs
     }
 

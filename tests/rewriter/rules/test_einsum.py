@@ -28,7 +28,7 @@ def node(equation: str, *shapes: tuple[int, ...], dtype: ir.DataType = F32) -> i
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(1)
     return {
-        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        v.name or "": rng.standard_normal(v.shape.numpy()).astype(v.dtype.numpy())  # type: ignore[union-attr]  # it has a shape
         for v in model.graph.inputs
     }
 

@@ -51,7 +51,7 @@ def attention(
 def feeds(model: ir.Model) -> ort.Arrays:
     rng = np.random.default_rng(1)
     found: ort.Arrays = {
-        str(v.name): rng.standard_normal(v.shape.numpy()).astype(np.float32)  # type: ignore[union-attr]
+        str(v.name): rng.standard_normal(v.shape.numpy()).astype(np.float32)  # type: ignore[union-attr]  # it has a shape
         for v in model.graph.inputs
     }
     if "mask" in found and next(v for v in model.graph.inputs if v.name == "mask").dtype == BOOL:

@@ -197,7 +197,7 @@ def test_placed_whole_on_htp(form: dict[str, Any], tmp_path: Path) -> None:
 def test_half_precision_on_htp(tmp_path: Path) -> None:
     half, wide = weight("int8", dtype=F16), weight("int8")
     wide.graph.initializers["scale"].const_value = ir.tensor(
-        half.graph.initializers["scale"].const_value.numpy().astype(np.float32),  # type: ignore[union-attr]
+        half.graph.initializers["scale"].const_value.numpy().astype(np.float32),  # type: ignore[union-attr]  # it is stored
         name="scale",
     )
     given = feeds(half)

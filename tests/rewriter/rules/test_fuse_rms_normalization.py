@@ -95,7 +95,7 @@ def test_stays_where_it_is_legal_and_the_one_op_is_not() -> None:
     assert not plan(norm(), target("onnx-standard")).changed
 
 
-def test_large_values_are_right_on_htp(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_large_values_are_right_on_htp(tmp_path) -> None:  # type: ignore[no-untyped-def]  # arguments of pytest
     """Trap 9: x² overflows fp16; trap 3: the weight-first form fails to finalize at all."""
     model = norm(weight_first=True)
     large = {"x": given()["x"] * 1000}

@@ -128,7 +128,7 @@ def same(model: ir.Model, tolerance: float = 1e-6) -> ir.Node:
     lower(model, STANDARD)
     assert not {"Neg", "Concat"} & {node.op_type for node in model.graph}
     (node,) = (node for node in model.graph if node.op_type == "RotaryEmbedding")
-    assert [str(d) for d in node.inputs[1].shape or ()][-1] == str(R // 2)  # type: ignore[union-attr]
+    assert [str(d) for d in node.inputs[1].shape or ()][-1] == str(R // 2)  # type: ignore[union-attr]  # the input is given
     assert ort.worst(expected, ort.run(model, feeds)["y"].astype(np.float32)) < tolerance
     return node
 
@@ -265,7 +265,7 @@ def test_run_time_angles_become_tables_of_half_the_width(version: str) -> None:
     ops = {node.op_type for node in model.graph}
     assert not {"Cos", "Sin"} & ops
     assert ("RotaryEmbedding" in ops) is (version == "2.7.0")
-    tables = [n.inputs[0].shape for n in model.graph if n.op_type == "Gather"]  # type: ignore[union-attr]
+    tables = [n.inputs[0].shape for n in model.graph if n.op_type == "Gather"]  # type: ignore[union-attr]  # the input is given
     assert [str(shape) for shape in tables] == [f"[4096,{R // 2}]"] * 2
     assert ort.worst(expected, ort.run(model, feeds)["y"]) < 1e-6
 

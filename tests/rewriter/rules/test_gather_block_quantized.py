@@ -59,8 +59,8 @@ def node(case: Case, uses: int = 1) -> ir.Model:
     per_block[quantize] = blocks = -(-shape[quantize] // case.block)
     data = b.const("data", _stored(case, codes))
     if case.tied:
-        wanted = data.shape.numpy()  # type: ignore[union-attr]
-        blocked = ir.tensor(data.const_value.numpy().reshape(case.rows, blocks, -1))  # type: ignore[union-attr]
+        wanted = data.shape.numpy()  # type: ignore[union-attr]  # it has a shape
+        blocked = ir.tensor(data.const_value.numpy().reshape(case.rows, blocks, -1))  # type: ignore[union-attr]  # it is stored
         data = b.op("Reshape", b.const("head", blocked), b.const("rows", np.array(wanted)),
                     name="flat")  # fmt: skip
     scales = b.rng.uniform(0.1, 1, per_block).astype(case.dtype.numpy())
@@ -151,7 +151,7 @@ def test_equals_the_kernel(case: Case, ep: object) -> None:
     model = node(case)
     given = feeds(model, case)
     expected = ort.run(model, given)["y0"]
-    lower(model, ep)  # type: ignore[arg-type]
+    lower(model, ep)  # type: ignore[arg-type]  # loosely typed in tests
     assert not any(n.domain for n in model.graph)
     assert ort.worst(expected, ort.run(model, given)["y0"]) < 2e-6
 
@@ -185,7 +185,7 @@ def test_half_precision() -> None:
     case = Case("fp16", points=True, dtype=F16)
     half, wide = node(case), node(replace(case, dtype=F32))
     wide.graph.initializers["scales"].const_value = ir.tensor(
-        half.graph.initializers["scales"].const_value.numpy().astype(np.float32),  # type: ignore[union-attr]
+        half.graph.initializers["scales"].const_value.numpy().astype(np.float32),  # type: ignore[union-attr]  # it is stored
         name="scales",
     )
     given = feeds(half, case)

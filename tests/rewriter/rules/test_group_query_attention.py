@@ -111,8 +111,8 @@ def test_the_comparison_sees_mutants(wrong: str, case: Case) -> None:
             "no window": {"window": -1},
             "window off by one": {"window": 2},
             "not rotated": {"rotary": False},
-        }[wrong]  # type: ignore[assignment]
-        mutant = replace(case, **changes)  # type: ignore[arg-type]
+        }[wrong]  # type: ignore[assignment]  # loosely typed in tests
+        mutant = replace(case, **changes)  # type: ignore[arg-type]  # loosely typed in tests
     changed = node(mutant)
     lower(changed, QNN)
     assert ort.worst(expected, ort.run(changed, given)["y"]) > 1e-3
@@ -166,7 +166,7 @@ def test_products_stay_at_rank_4() -> None:
 
 
 def _with(case: Case, **more: object) -> ir.Model:
-    return node(case, **more)  # type: ignore[arg-type]
+    return node(case, **more)  # type: ignore[arg-type]  # loosely typed in tests
 
 
 @pytest.mark.parametrize(

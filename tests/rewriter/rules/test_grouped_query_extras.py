@@ -42,7 +42,7 @@ def _filled(
              "total": case.total}  # fmt: skip
     fixed = {name: tuple(sizes.get(d, d) for d in dims) for name, dims in shapes.items()}
     extra = {name: (F32, dims) for name, dims in fixed.items()}
-    model = node(case, extra=extra, **attributes)  # type: ignore[arg-type]
+    model = node(case, extra=extra, **attributes)  # type: ignore[arg-type]  # loosely typed in tests
     given = feeds(model, case)
     rng = np.random.default_rng(5)
     for name, dims in fixed.items():

@@ -60,7 +60,7 @@ def node(case: Case) -> ir.Model:
 def feeds(model: ir.Model, size: float = 1.0) -> ort.Arrays:
     rng = np.random.default_rng(1)
     return {
-        v.name or "": (size * rng.standard_normal(v.shape.numpy()) + 0.5).astype(v.dtype.numpy())  # type: ignore[union-attr]
+        v.name or "": (size * rng.standard_normal(v.shape.numpy()) + 0.5).astype(v.dtype.numpy())  # type: ignore[union-attr]  # it has a shape
         for v in model.graph.inputs
     }
 

@@ -58,7 +58,7 @@ def test_only_what_is_needed_is_added() -> None:
     }
     forms = {"bias": True, "groups": "own", "rank": 2, "k": 80, "zero_points": "float"}
     for name, ops in wanted.items():
-        model = nbits(**{name: forms[name]})  # type: ignore[arg-type]
+        model = nbits(**{name: forms[name]})  # type: ignore[arg-type]  # loosely typed in tests
         lower(model, QNN)
         assert sorted(op_of(n) for n in model.graph) == sorted(ops), name
         node = next(n for n in model.graph if op_of(n) == NBITS)
@@ -161,7 +161,7 @@ def test_placed_whole_on_htp(form: dict[str, Any], tmp_path: Path) -> None:
     a = np.random.default_rng(2).standard_normal(shape.numpy()).astype(np.float32)
     if form.get("bits") == 8:
         codes, scales, points = (
-            v.const_value.numpy().astype(np.float64)  # type: ignore[union-attr]
+            v.const_value.numpy().astype(np.float64)  # type: ignore[union-attr]  # it is stored
             for v in (model.graph.initializers[n] for n in ("codes", "scales", "points"))
         )
         w = (codes - points[..., None]) * scales[..., None]

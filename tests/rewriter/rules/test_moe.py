@@ -102,7 +102,7 @@ def test_half_precision() -> None:
         (Toy(activation="geglu", fusion=0), "fc3 beside activation_type=geglu is not defined"),
         (replace(SWIGLU, fusion=3), "swiglu_fusion=3 is not known"),
         (Toy(k=5), "k=5 of 4 experts"),
-        (Toy(shape=(1, 5, "size")), "the last dim of input is not fixed"),  # type: ignore[arg-type]
+        (Toy(shape=(1, 5, "size")), "the last dim of input is not fixed"),  # type: ignore[arg-type]  # a free dim on purpose
     ],
 )
 def test_refuses(toy: Toy, reason: str) -> None:

@@ -36,7 +36,7 @@ def test_skip_norm(ep: object, shape: tuple[int, ...], names: list[str], bias: b
     rng = np.random.default_rng(1)
     given = {n: rng.standard_normal(shape).astype(np.float32) for n in ("x", "skip")}
     expected = ort.run(model, given)
-    lower(model, ep)  # type: ignore[arg-type]
+    lower(model, ep)  # type: ignore[arg-type]  # loosely typed in tests
     actual = ort.run(model, given)
     assert list(actual) == [name for name in names if name]
     for name, reference in expected.items():

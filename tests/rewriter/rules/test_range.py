@@ -28,7 +28,7 @@ def node(start: Any, limit: Any, delta: Any, *, length: int | None = None) -> ir
     dtype = inputs[2].dtype
     assert dtype is not None
     y = b.op("Identity", b.op("Range", *inputs, name="r"), name="y")
-    inner = y.producer().inputs[0]  # type: ignore[union-attr]
+    inner = y.producer().inputs[0]  # type: ignore[union-attr]  # a node computes it
     assert inner is not None
     inner.type, inner.shape = ir.TensorType(dtype), ir.Shape([length])
     return b.model([(y, dtype, (length,))])

@@ -86,7 +86,7 @@ def feeds(model: ir.Model, case: Case) -> ort.Arrays:
     rng = np.random.default_rng(1)
     found: ort.Arrays = {}
     for value in model.graph.inputs:
-        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]
+        shape = tuple(value.shape.numpy())  # type: ignore[union-attr]  # it has a shape
         if value.name == "ids":
             found["ids"] = rng.integers(0, case.rows - case.tokens, shape)
         else:

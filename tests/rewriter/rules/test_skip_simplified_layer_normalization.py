@@ -30,7 +30,7 @@ def test_equals_the_kernel(outputs: tuple[str, ...], bias: bool, ep: Target) -> 
 
 @pytest.mark.parametrize("changed", [{"bias": True}, {"epsilon": 0.5}], ids=str)
 def test_each_input_and_attribute_changes_the_result(changed: dict[str, float]) -> None:
-    model, plain = node(**changed), node()  # type: ignore[arg-type]
+    model, plain = node(**changed), node()  # type: ignore[arg-type]  # loosely typed in tests
     given = feeds(model)
     expected = ort.run(model, given)["y"]
     lower(model, TARGETS[1])

@@ -44,7 +44,7 @@ CASES = [
 
 
 def _model(this: Case, **more: object) -> tuple[ir.Model, ort.Arrays]:
-    model = node(this, sliding_window_cache=1, **more)  # type: ignore[arg-type]
+    model = node(this, sliding_window_cache=1, **more)  # type: ignore[arg-type]  # loosely typed in tests
     given = feeds(model, this)
     rng = np.random.default_rng(3)
     for name in ("past_key", "past_value"):
