@@ -163,6 +163,13 @@ def _some(facts: Facts, match: re.Match[str]) -> bool:
     )
 
 
+@term(rf"{_NAME} of one element")
+def _one_element(facts: Facts, match: re.Match[str]) -> bool:
+    """Every dim of an input or output is 1."""
+    found = _tensor(facts, match["name"])
+    return found is not None and found.shape is not None and set(found.shape) <= {1}
+
+
 @term(rf"{_NAME} dim (?P<axis>-?\d+) (?P<compare><=|>)? ?(?P<size>\d+)")
 def _dim(facts: Facts, match: re.Match[str]) -> bool:
     """Size of one dim of an input or output, negative axes counted from the end."""

@@ -47,6 +47,14 @@ def where(form: Forms) -> Iterator[Case]:
             run(*SHAPE),
             run(*SHAPE),
         )
+    for dtype in ("int32", "int64"):
+        yield form("one element first", dtype, seen, const(draw=exactly(3)), run(*SHAPE))
+        yield form("one element second", dtype, seen, run(*SHAPE), const(1, draw=exactly(3)))
+        yield form("a stored row", dtype, seen, run(*SHAPE), const(8, draw=exactly(3)))
+        yield form("one row, fed", dtype, seen, run(*SHAPE), run(1, 1, 8))
+        yield form(
+            "all of one element", dtype, run(1, dtype="bool"), run(1), const(1, draw=exactly(3))
+        )
     for dtype in (*FLOATS, "int32", "int64"):
         yield form("rank 5", dtype, run(*FIVE, dtype="bool"), run(*FIVE), run(*FIVE))
 

@@ -1,4 +1,4 @@
-"""Ops that move, copy or cut: Tile, Trilu, Slice, Pad, Concat, Cast, Range, CumSum, ReduceMax."""
+"""Ops that move, copy or cut: Tile, Trilu, Where, Slice, Pad, Concat, Cast, Range, ReduceMax."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ def trilu(d: Draw, op: str) -> Case:
         inputs["k"] = d.given(d.integer(-6, 6), I64, const=not d.rarely())
     said = d.attributes(upper=[None, 0, 1])
     return Case(op, inputs, [x.tensor.dtype], said, d.opset(14, 24), symbolic=d.rarely())
+
+
+@draws("Where")
+def where(d: Draw, op: str) -> Case:
+    shape, kind, one = d.shape(1, 5, 4), d.pick(I64, I32), d.pick((), (1,), (1, 1))
+    first, second = d.pick((one, shape), (shape, one), (one, one))
+    inputs = {
+        "condition": _numbers(d, shape, BOOL),
+        "X": _numbers(d, first, kind, const=d.flag()),
+        "Y": _numbers(d, second, kind, const=d.flag()),
+    }
+    return Case(op, inputs, [kind], {}, d.opset(13, 24), symbolic=d.rarely())
 
 
 @draws("CumSum")
