@@ -20,7 +20,7 @@ RANGE = 4.0
 LARGEST = {
     "Add": 8.0, "LayerNormalization": 16.0, "MatMul": 16.0, "Mul": 16.0, "ReduceSum": 16.0,
     "Sub": 8.0,
-    "Tanh": 1.0, "2 bits": 16.0, "4 bits": 128.0, "8 bits": 1024.0,
+    "2 bits": 16.0, "4 bits": 128.0, "8 bits": 1024.0,
 }  # fmt: skip
 FRACTIONS = {"Sigmoid", "Softmax"}
 """Their codes reach from 0 to 1: HTP computes no others."""

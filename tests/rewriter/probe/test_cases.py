@@ -100,6 +100,17 @@ def test_quick_decides_every_row_of_the_newest_version(ep: str) -> None:
     assert left - set(NOT_QUICK) == set()
 
 
+@pytest.mark.parametrize("ep", ["qnn", "openvino"])
+def test_no_form_of_the_newest_version_is_unknown(ep: str) -> None:
+    newest = PROBED[ep].measured[-1]
+    unknown = [
+        case.name
+        for case in of(ep)
+        if targets(ep, newest, tuple(case.options.items())).judge(facts(case.name, ep)).row is None
+    ]
+    assert unknown == []
+
+
 def test_quick_is_a_part() -> None:
     assert sum(case.quick for case in CASES.values()) < len(CASES) / 3
 
