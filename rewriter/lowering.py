@@ -139,7 +139,7 @@ def _run(
         model, target, rules, disabled=disabled, keep_sites=keep_sites, masked=mask_value
     )
     report = engine.run()
-    report.nodes_read = read
+    report.folded = max(0, read - report.ops_before.total())
     if masks is not None:
         report.masks, report.masks_kept = masks.changes, masks.kept
     if report.fired:  # what rules built of constants alone; else a second run would fold it

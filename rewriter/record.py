@@ -95,7 +95,7 @@ class Report:
 
     Attributes:
         target: what it was lowered for.
-        nodes_read: before what is constant was folded.
+        folded: how many nodes of the model were constant, and became weights.
         ops_before: how often each op occurred after that.
         ops_after: how often each op occurs now.
         fired: every site, in the order of the graph.
@@ -107,7 +107,7 @@ class Report:
     """
 
     target: Target
-    nodes_read: int = 0
+    folded: int = 0
     ops_before: Counter[str] = field(default_factory=Counter)
     ops_after: Counter[str] = field(default_factory=Counter)
     fired: list[Fired] = field(default_factory=list)

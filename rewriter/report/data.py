@@ -105,6 +105,7 @@ def _graph(graph: GraphOutcome) -> dict[str, Any]:
 def plan_data(report: Report) -> dict[str, Any]:
     """What the engine did, or would do, and what stays."""
     return {
+        "folded": report.folded,
         "ops_before": dict(sorted(report.ops_before.items())),
         "ops_after": dict(sorted(report.ops_after.items())),
         "rules": [

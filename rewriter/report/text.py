@@ -174,8 +174,7 @@ def _op_lines(report: Report, arrow: str) -> Iterator[str]:
     }
     gone = [text for op, text in changed.items() if after[op] < before[op]]
     new = [text for op, text in changed.items() if after[op] > before[op]]
-    folded = report.nodes_read - before.total()
-    constant = f"; {folded} more were constant" if folded > 0 else ""
+    constant = f"; {report.folded} more were constant" if report.folded else ""
     yield f"nodes       {before.total()} before, {after.total()} after{constant}"
     for title, texts in (("fewer", gone), ("more", new)):
         if texts:

@@ -48,6 +48,7 @@ SCHEMA: dict[str, Any] = {
         {
             "phase": TEXT,
             "file": TEXT,
+            "folded": int,
             "ops_before": dict,
             "ops_after": dict,
             "rules": [{"rule": TEXT, "op": TEXT, "sites": int}],
@@ -149,6 +150,21 @@ def test_every_key_of_the_contract(model: Path) -> None:
     graph = data["graphs"][0]
     assert sum(graph["ops_after"].values()) > sum(graph["ops_before"].values())
     assert graph["placement"]["cpu_ops"] == {"com.microsoft::SkipSimplifiedLayerNormalization": 2}
+
+
+def test_constant_nodes_are_told_in_every_report(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the counts of nodes would not add up to those of the file."""
+    words = [str(model), "--ep", "qnn", *DIMS, *FAST]
+    read = sum(1 for _ in ir.load(model).graph.all_nodes())
+    for report in ("r.json", "r.html"):
+        assert main([*words, "--report", report, "--overwrite"]) == 0
+    graph = strict(Path("r.json"))["graphs"][0]
+    assert graph["folded"] == read - sum(graph["ops_before"].values()) > 0
+    said = f"{graph['folded']} more were constant"
+    assert said in capsys.readouterr().out
+    assert said in Path("r.html").read_text(encoding="utf-8")
 
 
 def test_what_was_not_done_is_null(model: Path) -> None:
