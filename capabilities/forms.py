@@ -250,7 +250,7 @@ def _activations(facts: Facts, match: re.Match[str]) -> bool:
 
 @term(
     r"negative scales|of positions|root last|minimum beside|zero points padded|may hide a row"
-    r"|skips in the last axis"
+    r"|skips in the last axis|negative indices|of a diagonal"
 )
 def _trait(facts: Facts, match: re.Match[str]) -> bool:
     """What the nodes around it make of a node (:attr:`Facts.traits`)."""

@@ -10,8 +10,8 @@ import onnx_ir as ir
 from capabilities import Facts
 from rewriter.commit import Commit, check_emitted
 from rewriter.errors import RewriteError
-from rewriter.facts import NotStatic, op_of
 from rewriter.matching import Match
+from rewriter.nodes import NotStatic, op_of
 from rewriter.rule import Rule
 from rewriter.site import Refusal, Site
 from rewriter.tape import Tape, Workspace

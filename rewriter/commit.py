@@ -11,7 +11,8 @@ import onnx_ir as ir
 
 from rewriter.errors import RewriteError
 from rewriter.extract import extract, follows, from_constants, leaves
-from rewriter.facts import attributes_of, constant, dims_of, facts_of, op_of, opset_of, present
+from rewriter.facts import facts_of
+from rewriter.nodes import attributes_of, constant, dims_of, op_of, opset_of, present
 from rewriter.rule import Rule
 from rewriter.schemas import schema_of
 from rewriter.shapes import NodeInference, NoShape

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter.extract import extract
-from rewriter.facts import constant, dims_of, present
+from rewriter.nodes import constant, dims_of, present
 
 _MOST = 1 << 24
 """Elements of a value that is still looked at."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 import onnx_shape_inference as inference
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 
 Dim = int | ir.SymbolicDim
 Infer = Callable[[inference.ShapeInferenceContext, ir.Node], None]

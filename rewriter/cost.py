@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 
 _CREATE_4BIT, _STEP_4BIT = 0.13, 0.28
 _CREATE_FLOAT, _STEP_FLOAT = 0.03, 0.06

@@ -16,9 +16,10 @@ import onnx_ir as ir
 from capabilities import Facts, Judgement, Row, Target, Verdict
 from rewriter.attempt import RuleError, attempt
 from rewriter.commit import Commit
-from rewriter.facts import facts_of, op_of, opset_of
+from rewriter.facts import facts_of
 from rewriter.graphs import graphs_of, in_order
 from rewriter.matching import Match, find
+from rewriter.nodes import op_of, opset_of
 from rewriter.opsets import NotRaisable, ir_version_of, lower_imports
 from rewriter.passes.unused import remove_unused
 from rewriter.raising import Raising

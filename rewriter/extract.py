@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, present
+from rewriter.nodes import constant, present
 
 
 @dataclass

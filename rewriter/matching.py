@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rule import Rule
 from rewriter.site import Site
 

@@ -13,8 +13,9 @@ from capabilities import Facts, Judgement, Target, Verdict, eps, target
 from rewriter.commit import SOURCE
 from rewriter.errors import BadInput
 from rewriter.explanation import Evidence, evidence_for
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of
 from rewriter.lowering import lower
+from rewriter.nodes import op_of
 from rewriter.passes.fold_shapes import settle_shapes
 from rewriter.probe import PROBED
 from rewriter.record import Report, Tried

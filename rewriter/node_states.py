@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from capabilities import Target, Verdict
 from rewriter.commit import RULE, SOURCE
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of
+from rewriter.nodes import op_of
 from rewriter.placement import Placement
 from rewriter.runtime.log import label
 from rewriter.slices import Slice

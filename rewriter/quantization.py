@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from rewriter.facts import attributes_of, constant, op_of
+from rewriter.nodes import attributes_of, constant, op_of
 from rewriter.traffic import bytes_read
 
 _PACKED = {

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from capabilities import Facts
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of
+from rewriter.nodes import op_of
 from rewriter.opsets import moves, raised
 
 

@@ -129,6 +129,6 @@ class Report:
 
 def count_ops(nodes: Iterable[ir.Node]) -> Counter[str]:
     """How often each op occurs among nodes."""
-    from rewriter.facts import op_of
+    from rewriter.nodes import op_of
 
     return Counter(op_of(node) for node in nodes)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.computed import computed
-from rewriter.facts import dims_of, present
+from rewriter.nodes import dims_of, present
 
 LOW = -64.0
 """A row of numbers from here down shows no key: below it, the steps of fp16 are wider than 0.03."""

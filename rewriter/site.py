@@ -15,7 +15,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from capabilities import Facts
-from rewriter.facts import attributes_of, constant, facts_of, op_of, opset_of, present
+from rewriter.facts import facts_of
+from rewriter.nodes import attributes_of, constant, op_of, opset_of, present
 from rewriter.schemas import schema_of
 
 

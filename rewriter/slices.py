@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from rewriter.extract import between, induced, leaves
-from rewriter.facts import constant, dims_of, op_of, present
+from rewriter.nodes import constant, dims_of, op_of, present
 from rewriter.output import disk
 
 

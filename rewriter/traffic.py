@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, dims_of, op_of
+from rewriter.nodes import constant, dims_of, op_of
 
 _IDS = ("input_ids", "inputs_embeds")
 """Inputs whose first two dims are sequences and tokens."""

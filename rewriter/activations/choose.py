@@ -13,7 +13,8 @@ import onnx_ir as ir
 from capabilities import Facts, Target, Verdict
 from rewriter.activations.model import SIGNED, TYPES, KeptWeight
 from rewriter.activations.weights import WeightForm, forms_of
-from rewriter.facts import constant, facts_of, op_of
+from rewriter.facts import facts_of
+from rewriter.nodes import constant, op_of
 
 NBITS = "com.microsoft::MatMulNBits"
 _WIDE = frozenset({

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.parity.compare import Error
 from rewriter.parity.device import DeviceRun
 from rewriter.parity.domains import Array

@@ -15,7 +15,7 @@ from rewriter.activations import weights
 from rewriter.activations.choose import Choice, activations_of, is_weight, moves_numbers
 from rewriter.activations.model import Range
 from rewriter.activations.scales import Scale, scale_of
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.tape import Workspace, names_in
 
 _CONSTANTS_STAY = {

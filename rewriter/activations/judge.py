@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from capabilities import Target, Verdict
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of
+from rewriter.nodes import op_of
 from rewriter.record import Report, StuckNode, count_ops
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from rewriter.activations.model import Range
-from rewriter.facts import constant, dims_of
+from rewriter.nodes import constant, dims_of
 from rewriter.passes.mask_value import MaskValue
 from rewriter.settings import MASK_VALUES
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from rewriter.activations.choose import activations_of, moves_numbers, table_of
 from rewriter.activations.model import Range
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 
 _KNOWN = {"Sigmoid": Range(0.0, 1.0), "Softmax": Range(0.0, 1.0), "Tanh": Range(-1.0, 1.0)}
 """Ranges that an op gives by itself, whatever calibration has seen of them."""

@@ -16,7 +16,7 @@ from rewriter.activations.model import QuantizedActivations, Range
 from rewriter.activations.ranges import observed
 from rewriter.activations.scales import shared_ranges
 from rewriter.errors import BadInput
-from rewriter.facts import constant, op_of, opset_of
+from rewriter.nodes import constant, op_of, opset_of
 from rewriter.parity.widen import half_of
 from rewriter.passes.unused import remove_unused
 

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from capabilities import Facts, Target
 from capabilities.facts import Tensor
 from rewriter import packing
-from rewriter.facts import attributes_of, constant, dims_of, opset_of
+from rewriter.nodes import attributes_of, constant, dims_of, opset_of
 
 _SIGNED = {4: ir.DataType.INT4, 8: ir.DataType.INT8}
 Grain = Literal["channel", "block"]

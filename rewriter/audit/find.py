@@ -10,7 +10,7 @@ import onnx_ir as ir
 from rewriter.audit.values import Common, Pair, chunks, common_values
 from rewriter.commit import RULE, SOURCE
 from rewriter.errors import BadInput
-from rewriter.facts import op_of, present
+from rewriter.nodes import op_of, present
 from rewriter.parity.compare import BadReference, Error, compare_runs
 from rewriter.parity.outputs import OutputParity, compared, specified_pairs, tolerance_of
 

@@ -20,7 +20,7 @@ from rewriter.audit.seen import entry, maker, part, seen_name, visible
 from rewriter.commit import RULE, SOURCE
 from rewriter.errors import RuntimeFault
 from rewriter.extract import between, leaves
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 from rewriter.output import disk
 from rewriter.parity.device import DeviceRun, check_device
 from rewriter.parity.domains import Array

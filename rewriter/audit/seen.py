@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 import onnx_ir as ir
 
 from rewriter.extract import between, induced
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
 

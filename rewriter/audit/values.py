@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, dims_of
+from rewriter.nodes import constant, dims_of
 from rewriter.parity.domains import Array
 from rewriter.parity.settings import EXACT, drop_accuracy_level
 from rewriter.parity.trial import Outputs, Side, Trial, run_feeds, run_model

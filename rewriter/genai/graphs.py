@@ -9,8 +9,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from rewriter.cache_layout import CacheLayout, cache_layout
-from rewriter.facts import op_of
 from rewriter.graph_names import compiled_file, graph_name, plain_file
+from rewriter.nodes import op_of
 from rewriter.source import CONTEXT
 
 STAGES = {"model": "decoder", "prefill": "context", "decode": "iterator"}

@@ -11,11 +11,11 @@ import onnx_ir as ir
 
 from rewriter.cache_layout import CacheLayout, cache_layout
 from rewriter.errors import BadInput
-from rewriter.facts import dims_of
 from rewriter.generate.cache import Caches, caches_of, continues
 from rewriter.generate.files import load
 from rewriter.generate.ports import Port, ports
 from rewriter.graph_names import compiled_file, plain_file
+from rewriter.nodes import dims_of
 from rewriter.passes.dim_fit import attentions, head_size, rotary_rows, windows
 from rewriter.shapes import infer_model
 from rewriter.source import CONTEXT

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter import packing
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.schemas import schema_of
 
 _QMOE = "com.microsoft::QMoE"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter.cache_layout import cache_layout
-from rewriter.facts import dims_of, op_of
+from rewriter.nodes import dims_of, op_of
 from rewriter.rules.parts.window_cache import kept
 
 Feeds = dict[str, npt.NDArray[Any]]

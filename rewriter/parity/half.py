@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 
 F32, F16 = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _LARGEST = float(np.finfo(np.float16).max)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter import packing
-from rewriter.facts import attributes_of, constant, op_of
+from rewriter.nodes import attributes_of, constant, op_of
 from rewriter.parity.exact_experts import changed
 from rewriter.schemas import schema_of
 

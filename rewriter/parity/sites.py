@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from rewriter.errors import BadInput, RuntimeFault
 from rewriter.extract import leaves
-from rewriter.facts import constant, op_of, opset_of, static_dims
+from rewriter.nodes import constant, op_of, opset_of, static_dims
 from rewriter.parity.compare import BadReference, Error, compare_runs
 from rewriter.parity.domains import DOMAINS, Array
 from rewriter.parity.feeds import Feeds, random_array

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.output import disk
 from rewriter.parity.domains import Array
 from rewriter.parity.feeds import (

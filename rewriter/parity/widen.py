@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 

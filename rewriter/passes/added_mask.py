@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import op_of, present, static_dims
+from rewriter.nodes import op_of, present, static_dims
 from rewriter.passes.caches import Cache
 from rewriter.passes.stored import stored
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import onnx_ir as ir
 
-from rewriter.facts import op_of, present
+from rewriter.nodes import op_of, present
 from rewriter.passes.dim_names import role_at
 
 Kind = Literal["buffer", "scattered", "growing"]

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import onnx_shape_inference as inference
 
 from rewriter.errors import BadInput
-from rewriter.facts import dims_of, op_of, present
+from rewriter.nodes import dims_of, op_of, present
 from rewriter.shapes import infer_model
 
 _PASTS = {"com.microsoft::GroupQueryAttention": 3, "com.microsoft::MultiHeadAttention": 6}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.passes.hidden_rows import Masked
 from rewriter.passes.stored import stored
 from rewriter.rules.parts.mask_numbers import numbers_below

@@ -15,8 +15,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from rewriter.facts import constant, dims_of, present
 from rewriter.graphs import graphs_of
+from rewriter.nodes import constant, dims_of, present
 from rewriter.passes.folded_size import folded_size
 from rewriter.passes.take_branches import TakeBranches
 from rewriter.shapes import all_static, infer_model

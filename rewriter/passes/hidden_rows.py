@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from rewriter.cache_layout import Alignment
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.passes.added_mask import MASK, lacks_mask
 from rewriter.passes.caches import Cache, NoCache, caches, is_past
 from rewriter.passes.origins import SHAPES, Origins

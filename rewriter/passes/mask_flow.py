@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 
 Places = Mapping[str, tuple[int, ...] | None]
 """Ops, and the inputs that a number goes through; ``None`` for all."""

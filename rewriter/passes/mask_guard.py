@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.passes.mask_flow import Use
 from rewriter.shapes import NodeInference
 

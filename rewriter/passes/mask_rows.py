@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.computed import computed
-from rewriter.facts import attributes_of, dims_of, op_of, opset_of, present
+from rewriter.nodes import attributes_of, dims_of, op_of, opset_of, present
 from rewriter.passes.mask_flow import (
     FLOATS,
     FUSED,

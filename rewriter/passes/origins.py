@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from rewriter.facts import op_of, present
+from rewriter.nodes import op_of, present
 
 SHAPES = frozenset({"Shape", "Size"})
 """Ops that read no numbers."""

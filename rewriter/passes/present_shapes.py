@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, dims_of, op_of
 from rewriter.graphs import graphs_of
+from rewriter.nodes import constant, dims_of, op_of
 from rewriter.passes.dim_fit import windows
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of, present
+from rewriter.nodes import constant, op_of, present
 from rewriter.passes.added_mask import MASK
 from rewriter.passes.caches import NoCache, is_past
 from rewriter.passes.origins import Origins

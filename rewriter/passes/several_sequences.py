@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of, present
+from rewriter.nodes import dims_of, present
 from rewriter.passes.dim_fit import attentions
 from rewriter.passes.stored import stored
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from rewriter.errors import BadInput
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 from rewriter.phases import Phase
 
 _OP = "com.microsoft::CausalConvWithState"

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.cache_layout import Alignment, CacheLayout, cache_layout
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.passes.added_mask import add_mask, lacks_mask
 from rewriter.passes.caches import Cache, NoCache, caches
 from rewriter.passes.dim_fit import windows

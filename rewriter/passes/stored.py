@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 
 
 def stored(

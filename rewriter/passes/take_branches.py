@@ -10,8 +10,8 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from rewriter.facts import constant
 from rewriter.graphs import graphs_of
+from rewriter.nodes import constant
 from rewriter.tape import Workspace, names_in
 
 

@@ -26,7 +26,8 @@ import numpy as np
 import onnx_ir as ir
 
 from capabilities import Facts, Target
-from rewriter.facts import constant, facts_of, op_of, opset_of
+from rewriter.facts import facts_of
+from rewriter.nodes import constant, op_of, opset_of
 from rewriter.parity.domains import DOMAINS
 from rewriter.probe import cases as modules
 from rewriter.probe.graph import Given, Graph

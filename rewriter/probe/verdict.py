@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from capabilities import Verdict
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.probe.operands import Array
 from rewriter.runtime.child import Assigned, Partition
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import attributes_of, constant, op_of, present
+from rewriter.nodes import attributes_of, constant, op_of, present
 from rewriter.packing import unpack_bits
 from rewriter.streamed import rows_of
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from rewriter.commit import RULE, SOURCE
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 from rewriter.quantize.kernels import BLOCK
 from rewriter.quantize.matrices import Matrix, dequantized_matrix, float_matrix
 from rewriter.quantize.written import Form as Stored

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, present
+from rewriter.nodes import constant, present
 
 _PRODUCTS = frozenset({
     "Conv", "ConvTranspose", "DynamicQuantizeMatMul", "Einsum", "FusedMatMul", "Gemm", "Loop",

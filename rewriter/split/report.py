@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from rewriter.cost import weight_bytes
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.split.parts import WHOLE_NAME, Name, Part
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from rewriter.errors import BadInput
-from rewriter.facts import op_of, present
+from rewriter.nodes import op_of, present
 from rewriter.split.flow import Flow, reach, walk
 
 _WHOLE = "leave --split out to write it whole"

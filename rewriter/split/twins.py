@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 from rewriter.split.flow import inner_nodes, repeatable
 
 

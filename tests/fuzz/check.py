@@ -16,8 +16,9 @@ from onnx.reference import ReferenceEvaluator
 
 from capabilities import Target, Verdict
 from rewriter.errors import BadInput
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from rewriter.parity.widen import half_of, widened, widened_array
 from rewriter.record import Report
 from tests import ort

@@ -20,7 +20,7 @@ import pytest
 
 from capabilities import target
 from rewriter import plan
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 from tests import ort
 from tests.decoders import FIXTURE
 from tests.shared import SHARED, needs_shared

@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rule import fuses
 from rewriter.rules.parts.patterns import require_foreign
 from rewriter.rules.parts.repeated_heads import before_repetition, repeated

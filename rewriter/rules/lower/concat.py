@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from rewriter.facts import dims_of, present
+from rewriter.nodes import dims_of, present
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape

@@ -17,11 +17,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter.extract import extract
-from rewriter.facts import constant, position_source
+from rewriter.nodes import constant
 from rewriter.rule import lowers
 from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape
+from rewriter.traits import position_source
 
 ROWS = 4096
 """Positions a table holds, if no input of the model is longer."""

@@ -11,7 +11,7 @@ import math
 
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rule import lowers
 from rewriter.rules.parts.shorthand import axes, reshaped
 from rewriter.site import Site

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape

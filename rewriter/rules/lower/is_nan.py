@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from rewriter.facts import op_of
+from rewriter.nodes import op_of
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape

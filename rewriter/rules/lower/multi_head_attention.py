@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rule import lowers
 from rewriter.rules.parts import attention, multi_head, multi_head_cache
 from rewriter.site import Site

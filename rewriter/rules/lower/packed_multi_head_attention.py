@@ -14,7 +14,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rule import lowers
 from rewriter.rules.parts import attention, positions
 from rewriter.rules.parts.shorthand import axes, reshaped

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rule import lowers
 from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.site import Site

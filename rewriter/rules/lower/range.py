@@ -10,7 +10,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant, dims_of
+from rewriter.nodes import constant, dims_of
 from rewriter.rule import lowers
 from rewriter.site import Site
 from rewriter.tape import Tape

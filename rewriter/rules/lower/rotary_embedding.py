@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rule import lowers
 from rewriter.rules.parts import rope
 from rewriter.rules.parts.rotary_inputs import (

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rule import lowers
 from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.site import Site

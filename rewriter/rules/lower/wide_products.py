@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rule import lowers
 from rewriter.rules.parts import nbits
 from rewriter.rules.parts.shorthand import sliced

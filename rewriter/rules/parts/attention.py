@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of, static_dims
+from rewriter.nodes import dims_of, static_dims
 from rewriter.rules.parts.shorthand import reshaped
 from rewriter.tape import Tape
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rules.parts.attention import in_rows
 from rewriter.rules.parts.mask_numbers import LOWEST, SWALLOWS, hidden_whole
 from rewriter.rules.parts.masks import FLOOR, additive, padded

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.attention import sizes, to_heads
 from rewriter.rules.parts.sight import Sight
 from rewriter.site import Site

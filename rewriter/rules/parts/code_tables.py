@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter import packing
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.site import Site
 from rewriter.tape import Tape
 

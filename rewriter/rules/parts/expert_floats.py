@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rules.parts.expert_arrangement import Arrangement, Array, biased
 from rewriter.rules.parts.shorthand import reshaped
 from rewriter.tape import Tape

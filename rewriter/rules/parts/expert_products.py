@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rules.parts.expert_arrangement import Array, biased
 from rewriter.rules.parts.expert_codes import ExpertCodes
 from rewriter.rules.parts.shorthand import reshaped

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.expert_activation import Activation
 from rewriter.rules.parts.shorthand import axes, reshaped
 from rewriter.tape import Tape

@@ -16,7 +16,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.mask_numbers import LOWEST, numbers_below, sees_in_every_row
 from rewriter.site import Site
 from rewriter.tape import Tape

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from rewriter.facts import constant, dims_of
+from rewriter.nodes import constant, dims_of
 from rewriter.site import Site
 
 

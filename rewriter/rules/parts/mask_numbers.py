@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from rewriter.computed import computed
-from rewriter.facts import constant, op_of
+from rewriter.nodes import constant, op_of
 
 _SCORE = -1e3
 """Numbers above this are offsets of scores that stay in the race."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rules.parts.attention import sizes
 from rewriter.rules.parts.positions import MASKED, hidden, masked_by
 from rewriter.rules.parts.shorthand import axes

@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.expert_activation import GATED, PLAIN, Activation
 from rewriter.rules.parts.expert_arrangement import Arrangement, Order
 from rewriter.site import Site

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.expert_activation import Activation
 from rewriter.rules.parts.experts import DenseExperts, Linear
 from rewriter.rules.parts.moe_inputs import hidden_size

@@ -17,7 +17,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rules.parts import attention, positions
 from rewriter.rules.parts.multi_head_cache import Rows
 from rewriter.rules.parts.shorthand import reshaped, sliced

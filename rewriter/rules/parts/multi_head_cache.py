@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant, static_dims
+from rewriter.nodes import constant, static_dims
 from rewriter.rules.parts import cache
 from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.site import Site

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rules.parts.shorthand import reshaped
 from rewriter.site import Site
 from rewriter.tape import Tape

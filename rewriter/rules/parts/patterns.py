@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.site import Site
 
 _RULE = "rewriter.rule"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from rewriter import packing
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.site import Site
 
 Array = npt.NDArray[Any]

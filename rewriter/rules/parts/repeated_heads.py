@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.patterns import any_of, integers, site_of
 from rewriter.site import Site
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant, op_of, static_dims
+from rewriter.nodes import constant, op_of, static_dims
 from rewriter.rules.parts.shorthand import reshaped
 from rewriter.schemas import schema_of
 from rewriter.tape import Tape

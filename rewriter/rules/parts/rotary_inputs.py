@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.site import Site
 from rewriter.tape import Tape
 

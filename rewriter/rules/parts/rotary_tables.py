@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.patterns import any_of, integers, number, site_of, value_of
 from rewriter.site import Site
 from rewriter.tape import Tape

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rules.parts.shorthand import axes, number, reshaped
 from rewriter.tape import Tape
 

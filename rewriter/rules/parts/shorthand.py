@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.tape import Tape
 
 

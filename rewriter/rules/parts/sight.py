@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rules.parts.positions import next_positions, visible
 from rewriter.tape import Tape
 

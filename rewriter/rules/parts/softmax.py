@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.rules.parts.attention import in_rows, sizes
 from rewriter.rules.parts.shorthand import reshaped, sliced
 from rewriter.tape import Tape

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from rewriter.facts import dims_of
+from rewriter.nodes import dims_of
 from rewriter.rules.parts.patterns import any_of, scaled, site_of
 from rewriter.rules.parts.repeated_heads import before_repetition, repeated
 from rewriter.site import Site

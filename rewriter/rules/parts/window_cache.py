@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from rewriter.facts import static_dims
+from rewriter.nodes import static_dims
 from rewriter.rules.parts.cache import write
 from rewriter.rules.parts.shorthand import axes, reshaped, sliced
 from rewriter.tape import Tape

@@ -75,6 +75,18 @@ def gather_nd(d: Draw, op: str) -> Case:
     return Case(op, inputs, [kind], said, d.opset(13, 24), symbolic=d.rarely())
 
 
+@draws("GatherElements")
+def gather_elements(d: Draw, op: str) -> Case:
+    kind, shape = d.pick(F32, F16, I32, I64), d.shape(1, 4, 4)
+    axis = d.integer(0, len(shape) - 1)
+    data = d.floats(shape, kind) if kind in {F32, F16} else d.integers(-9, 9, shape, kind)
+    taken = tuple(d.integer(1, 5) if i == axis else size for i, size in enumerate(shape))
+    indices = d.integers(-shape[axis], shape[axis], taken, d.pick(I64, I32), const=not d.rarely())
+    said = d.attributes(axis=[axis, axis - len(shape)])
+    inputs = {"data": data, "indices": indices}
+    return Case(op, inputs, [kind], said, d.opset(13, 24), symbolic=d.rarely())
+
+
 @draws("Gather")
 def gather(d: Draw, op: str) -> Case:
     kind = d.pick(I64, I64, F32)

@@ -13,7 +13,7 @@ from capabilities import target
 from rewriter import lower
 from rewriter.activations import Calibration, quantize_activations
 from rewriter.activations.integers import in_integers
-from rewriter.facts import constant
+from rewriter.nodes import constant
 from rewriter.shapes import infer_model
 from tests import ort
 from tests.graphs import Builder

@@ -12,7 +12,8 @@ import pytest
 from capabilities import Target, Verdict, target
 from rewriter.activations import Calibration, QuantizedActivations, quantize_activations
 from rewriter.errors import BadInput
-from rewriter.facts import constant, facts_of
+from rewriter.facts import facts_of
+from rewriter.nodes import constant
 from rewriter.shapes import infer_model
 from tests import ort
 from tests.graphs import Builder

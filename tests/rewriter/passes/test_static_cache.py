@@ -15,8 +15,8 @@ from capabilities import target
 from rewriter.cache_layout import CacheLayout, cache_layout
 from rewriter.cli import main
 from rewriter.errors import BadInput
-from rewriter.facts import op_of
 from rewriter.lowering import lower
+from rewriter.nodes import op_of
 from rewriter.passes.static_cache import fix_phase, layout_of
 from rewriter.phases import Phase, phases
 from rewriter.settings import Settings

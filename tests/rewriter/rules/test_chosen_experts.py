@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import Target, target
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from rewriter.placement import place
 from rewriter.runtime.versions import installed
 from rewriter.shared_weights import save_beside

@@ -13,8 +13,8 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import target
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from tests import htp, ort, toys
 from tests.graphs import Builder
 

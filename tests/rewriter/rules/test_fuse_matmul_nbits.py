@@ -14,8 +14,8 @@ import pytest
 
 from capabilities import target
 from rewriter import packing
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from tests import htp, ort
 from tests.graphs import Builder
 from tests.quantized import BITS, LOW, weight

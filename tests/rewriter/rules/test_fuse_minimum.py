@@ -15,8 +15,8 @@ import pytest
 
 from capabilities import target
 from rewriter import packing
-from rewriter.facts import op_of
 from rewriter.lowering import lower
+from rewriter.nodes import op_of
 from tests import htp, ort, toys
 from tests.graphs import Builder
 

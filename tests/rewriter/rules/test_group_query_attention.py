@@ -9,8 +9,8 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import target
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from rewriter.rules.parts.positions import MASKED
 from tests import ort
 from tests.grouped_query import F32, Case, feeds, node

@@ -15,8 +15,8 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import Target, target
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from tests import htp, ort
 from tests.experts import Toy, feeds, formula, model
 

@@ -17,8 +17,9 @@ import pytest
 from capabilities import target
 from rewriter import packing
 from rewriter.cli import main
-from rewriter.facts import facts_of, op_of
+from rewriter.facts import facts_of
 from rewriter.lowering import lower
+from rewriter.nodes import op_of
 from tests import ort
 from tests.experts import Array, Toy, feeds, formula, model
 

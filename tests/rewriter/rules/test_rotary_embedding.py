@@ -12,8 +12,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from capabilities import target
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from rewriter.parity.sites import check_sites
 from tests import htp, ort
 from tests.graphs import Builder

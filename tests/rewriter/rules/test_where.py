@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import Target, target
-from rewriter.facts import dims_of
 from rewriter.lowering import lower
+from rewriter.nodes import dims_of
 from tests import ort
 from tests.graphs import Builder
 
@@ -23,13 +23,14 @@ GIVEN = {
 
 def _where(dtype: ir.DataType, first: str, second: str, shape: tuple[int, ...]) -> ir.Model:
     b = Builder()
-    known = {"stored": lambda: b.const("stored", np.array(7, dtype.numpy()))}
-    known |= {
-        name: lambda name=name, dims=dims: b.input(name, dtype, dims)
-        for name, dims in (("fed", shape), ("one", (1, 1)))
-    }
     seen = b.input("seen", ir.DataType.BOOL, shape)
-    return b.model([(b.op("Where", seen, known[first](), known[second](), name="y"), dtype, shape)])
+    branches = [
+        b.const(name, np.array(7, dtype.numpy()))
+        if name == "stored"
+        else b.input(name, dtype, shape if name == "fed" else (1, 1))
+        for name in (first, second)
+    ]
+    return b.model([(b.op("Where", seen, *branches, name="y"), dtype, shape)])
 
 
 def _lowered(model: ir.Model, to: Target) -> tuple[list[str], ort.Arrays, ort.Arrays]:

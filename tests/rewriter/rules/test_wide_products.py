@@ -10,8 +10,8 @@ import onnx_ir as ir
 import pytest
 
 from capabilities import target
-from rewriter.facts import op_of
 from rewriter.lowering import Stuck, lower
+from rewriter.nodes import op_of
 from rewriter.parity.sites import check_sites
 from rewriter.streamed import StreamedTensor
 from tests import htp, ort, toys
