@@ -16,12 +16,10 @@ earlier phase. Third parties register theirs through the entry point group ``rew
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
@@ -74,7 +72,7 @@ class Rule:
         free: it is exact and costs nothing, so it also takes forms that are only in doubt.
         needed: for a fusion: it stays away where the target takes the pattern as it is.
         pattern: for a fusion, the pattern as a function over onnxscript's pattern builder.
-        source: where it is defined.
+        source: module and line where it is defined.
         direct: it is one of several ways, taken only where all that it builds is legal at once.
     """
 
@@ -166,7 +164,6 @@ def _decorator(
     registry: Registry | None, op: str, pattern: Callable[..., Any] | None, **given: Any
 ) -> Callable[[Build], Build]:
     def register(build: Build) -> Build:
-        path = Path(inspect.getsourcefile(build) or "").name
         rule = Rule(
             name=given["name"] or build.__name__,
             op=op,
@@ -180,7 +177,7 @@ def _decorator(
             direct=given.get("direct", False),
             needed=given.get("needed", False),
             pattern=pattern,
-            source=f"{path}:{build.__code__.co_firstlineno}",
+            source=f"{build.__module__}:{build.__code__.co_firstlineno}",
         )
         (registry or _BUILTIN).add(rule)
         return build

@@ -56,6 +56,7 @@ def show_explanation(found: Explanation, console: Console) -> None:
         bad = [f"{emit} ({verdict})" for emit, verdict in way.emits if verdict != "legal"]
         good = [emit for emit, verdict in way.emits if verdict == "legal"]
         console.print(Text(f"           builds {', '.join([*good, *bad]) or 'nothing new'}"))
+        console.print(Text(f"           defined in {way.rule.source}", style="dim"))
         for reason in way.refuses:
             console.print(Text(f"           refuses: {reason}", style="dim"))
 
@@ -143,6 +144,7 @@ def explanation_data(found: Explanation) -> dict[str, Any]:
                 "fusion": way.rule.pattern is not None,
                 "takes": str(way.rule.form),
                 "about": way.rule.about,
+                "source": way.rule.source,
                 "builds": dict(way.emits),
                 "refuses": list(way.refuses),
             }

@@ -70,7 +70,8 @@ def test_rotary_embedding_changed_sides(capsys: pytest.CaptureFixture[str]) -> N
     assert "illegal  [any]: since 2.7" in old
     assert "over versions [any]: legal 2.3.0-2.6.0, illegal 2.7.0" in old
     assert "illegal  [any]: the contrib op left HTP in 2.7" in new
-    assert "measured 2.7.0: M2/RotaryEmbedding" in new
+    assert "measured 2.7.0: P/com.microsoft::RotaryEmbedding" in new
+    assert "defined in rewriter.rules.lower.rotary_embedding:" in old
 
 
 def test_quantized_weights_belong_to_the_product(capsys: pytest.CaptureFixture[str]) -> None:
