@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rewriter import __version__
-from rewriter.cli import groups
+from rewriter.cli import groups, subcommands
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ COMMANDS = {
 }
 
 _OWN = {
-    "audit": groups.audit,
-    "matrix": groups.matrix,
-    "probe": groups.probe,
-    "run": groups.run,
+    "audit": subcommands.audit,
+    "matrix": subcommands.matrix,
+    "probe": subcommands.probe,
+    "run": subcommands.run,
 }
 """Subcommands whose options are their own; the others rewrite a model for a target."""
 
