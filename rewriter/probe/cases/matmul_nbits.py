@@ -72,6 +72,8 @@ def refused(form: Forms) -> Iterator[Case]:
         quick = dtype == "f32"
         points = const(_N * _K // 32, draw=uniform(6, 9))
         yield form("4 bits, float zero points", dtype, x, *given, points, **four, quick=quick)
+        rows = const(_N, _K // 32, draw=uniform(6, 9))
+        yield form("4 bits, float zero points of rank 2", dtype, x, *given, rows, **four)
         yield form("bias", dtype, x, *given, None, None, const(_N), **four, quick=quick)
         yield form("rank 2", dtype, run(5, _K), *given, **four, quick=quick)
         yield form("rank 4", dtype, run(1, 2, 5, _K), *given, **four, quick=quick)

@@ -25,19 +25,32 @@ _UNSIGNED = {2: ir.DataType.UINT4, 4: ir.DataType.UINT4, 8: ir.DataType.UINT8}
 @lowers(
     "com.microsoft::MatMulNBits",
     emits=("com.microsoft::MatMulNBits[scales rank 1]",),
-    form="scales rank 2 & not minimum beside",
+    form="not minimum beside",
     order=-1,
 )
 def flat_scales(op: Tape, site: Site) -> ir.Value:
-    """The same node with its scales (N, K/b) as a row, which is how older readers want them."""
-    scale = site.input("scales")
-    stored = site.stored(scale, "scales")
-    flat = ir.LazyTensor(
+    """The same node with scales and float zero points (N, K/b) as rows, as older readers want."""
+    given = {name: site.optional(name) for name in ("scales", "zero_points")}
+    square = {
+        name: value
+        for name, value in given.items()
+        if value is not None and value.dtype != ir.DataType.UINT8 and site.rank(value, name) == 2
+    }
+    site.require(bool(square), "its scales are flat")
+    return nbits.rebuilt(
+        op,
+        site,
+        {name: _flat(op, value, site.stored(value, name)) for name, value in square.items()},
+    )
+
+
+def _flat(op: Tape, value: ir.Value, stored: ir.TensorProtocol) -> ir.Value:
+    row = ir.LazyTensor(
         lambda: ir.tensor(stored.numpy().reshape(-1), dtype=stored.dtype),
         stored.dtype,
         ir.Shape([stored.size]),
     )
-    return nbits.rebuilt(op, site, {"scales": op.weight(("flat", scale), flat, "scales")})
+    return op.weight(("flat", value), row, value.name or "row")
 
 
 @lowers(

@@ -196,12 +196,15 @@ def test_rows_of_zero_points_fill_their_bytes(
 
 
 @pytest.mark.parametrize("version", ["2024.6.0", "2025.0.0", "2025.2.0", "2025.4.1", "2026.4.1"])
+@pytest.mark.parametrize("flat", [False, True])
 @pytest.mark.parametrize("bits", [2, 4])
-def test_openvino_before_2025_2_reads_no_float_zero_points(bits: int, version: str) -> None:
-    model = nbits(bits=bits, zero_points="float")
+def test_float_zero_points_on_openvino(bits: int, flat: bool, version: str) -> None:
+    """Of 2 bits since 2026.2; of 4 bits as a row alone before 2025.2, as scales are."""
+    model = nbits(bits=bits, zero_points="float", flat=flat)
     expected = ort.run(model, given(model))["y"]
     lower(model, target("openvino", version))
     product = next(n for n in model.graph if op_of(n) == NBITS)
-    old = version < ("2025.2" if bits == 4 else "2026.2")
-    assert (len(product.inputs) == 3) is old
+    assert (len(product.inputs) == 3) is (bits == 2 and version < "2026.2")
+    if version < "2025.2":
+        assert all(v is None or len(v.shape or ()) == 1 for v in product.inputs[2:])
     assert ort.worst(expected, ort.run(model, given(model))["y"]) < 1e-5
