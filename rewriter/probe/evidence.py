@@ -56,6 +56,8 @@ def write(
     """
     head, others, known = _read(tables.evidence)
     for finding in findings:
+        if not finding.measured.known:  # it says nothing, so what was known stays
+            continue
         of_case = known.setdefault(finding.case.name, {})
         of_case.pop(version, None)
         if finding.state == CONFIRMED:

@@ -14,10 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 
+from capabilities import target
 from rewriter.errors import RuntimeFault
 from rewriter.parity.settings import EXACT, drop_accuracy_level
 from rewriter.placement.qnn import default_options
 from rewriter.probe.case import Built, Case
+from rewriter.probe.host import multiplies_codes, saturates
 from rewriter.probe.operands import Array
 from rewriter.probe.verdict import (
     CPU,
@@ -223,6 +225,9 @@ class Prober:
     ) -> Measured:
         found = {name: built.defined(name, array) for name, array in outputs.items()}
         worst = compared(self.ep, built.model, reference, found)
+        codes = self.ep == "openvino" and multiplies_codes(built.facts(target(self.ep)))
+        if worst.flaw and codes and saturates():
+            return Measured(f"{word}-NOREF", note="this processor saturates products of 8 bits")
         apart, relative = (
             figure(error, right=not worst.flaw) for error in (worst.apart, worst.relative)
         )

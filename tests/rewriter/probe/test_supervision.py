@@ -136,6 +136,17 @@ def test_every_end_is_recorded_and_the_next_case_runs(
     assert found["Sqrt"].note == "no root today, see …"
 
 
+@pytest.mark.parametrize(("saturates", "verdict"), [(True, "OK-NOREF"), (False, "OK-WRONG")])
+def test_a_processor_that_saturates_products_says_nothing_of_them(
+    saturates: bool, verdict: str, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rewriter.probe.runtime.multiplies_codes", lambda _facts: True)
+    monkeypatch.setattr("rewriter.probe.runtime.saturates", lambda: saturates)
+    with Prober("openvino", runtime, time_limit=10) as prober:
+        assert prober.measure(case("Abs")).verdict == verdict
+        assert prober.measure(case("Neg")).verdict == "OK"
+
+
 def test_findings_survive_too(runtime: Path) -> None:
     cases = [case(op) for op in ("Exp", "Sin", "Neg", "Abs")]
     found = probe(cases, target("openvino", "2026.4.1"), python=runtime, time_limit=10)
