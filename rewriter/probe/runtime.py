@@ -19,7 +19,7 @@ from rewriter.errors import RuntimeFault
 from rewriter.parity.settings import EXACT, drop_accuracy_level
 from rewriter.placement.qnn import default_options
 from rewriter.probe.case import Built, Case
-from rewriter.probe.host import multiplies_codes, saturates
+from rewriter.probe.host import SATURATES, multiplies_codes, saturates
 from rewriter.probe.operands import Array
 from rewriter.probe.verdict import (
     CPU,
@@ -227,7 +227,7 @@ class Prober:
         worst = compared(self.ep, built.model, reference, found)
         codes = self.ep == "openvino" and multiplies_codes(built.facts(target(self.ep)))
         if worst.flaw and codes and saturates():
-            return Measured(f"{word}-NOREF", note="this processor saturates products of 8 bits")
+            return Measured(f"{word}-NOREF", note=SATURATES)
         apart, relative = (
             figure(error, right=not worst.flaw) for error in (worst.apart, worst.relative)
         )
