@@ -73,14 +73,17 @@ def changed(
     value: ir.Value,
     change: Callable[[npt.NDArray[np.generic]], npt.NDArray[np.generic]],
     label: str,
+    dtype: ir.DataType | None = None,
 ) -> ir.Value:
-    """A stored input of a node with other content, under a name of its own."""
+    """A stored input of a node with other content (of another type), under a name of its own."""
     stored, graph = constant(value), node.graph
     assert stored is not None
     assert isinstance(graph, ir.Graph)
     name = f"{value.name}/{label}"
     if name not in graph.initializers:
-        tensor = ir.tensor(change(np.asarray(stored.numpy())), dtype=stored.dtype, name=name)
+        tensor = ir.tensor(
+            change(np.asarray(stored.numpy())), dtype=dtype or stored.dtype, name=name
+        )
         shape, type_ = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
         graph.register_initializer(ir.Value(name=name, shape=shape, type=type_, const_value=tensor))
     return graph.initializers[name]

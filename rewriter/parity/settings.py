@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from rewriter.parity.exact_experts import split_blocks
+from rewriter.parity.exact_integers import unsigned_weights
 from rewriter.parity.interleaved_experts import interleave
 
 EXACT = {"session.qdq_matmulnbits_accuracy_level": "1"}
@@ -14,7 +15,8 @@ DequantizeLinear -> MatMul with int8 activations, and the oracle would lie."""
 EXACT_TEXT = (
     "ORT CPU, graph optimizations off, accuracy_level removed, "
     "session.qdq_matmulnbits_accuracy_level=1, ORT_QMOE_CPU_QNBIT_GEMM=0, "
-    "2-bit QMoE in blocks of 16, gates and values of experts in turns"
+    "2-bit QMoE in blocks of 16, gates and values of experts in turns, weights of integer products "
+    "unsigned"
 )
 
 MODEL_TOLERANCE = {"float": 1e-4, "double": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
@@ -69,8 +71,9 @@ def drop_accuracy_level(model: ir.Model) -> int:
 
     QMoE of 2 bits, which needs no leave to round, gets blocks that its kernel does not; experts
     whose gates and values do not lie in turns are put in that order, for which there is a kernel.
+    Signed weights of products of integers become unsigned.
     """
-    dropped = split_blocks(model) + interleave(model)
+    dropped = split_blocks(model) + interleave(model) + unsigned_weights(model)
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
         if node.attributes.get("accuracy_level") is not None:
             del node.attributes["accuracy_level"]

@@ -16,10 +16,7 @@ from capabilities import Facts
 SATURATES = "this processor saturates products of 8 bits"
 """The note of a record that says nothing for that reason."""
 _BYTES = frozenset({"int8", "uint8"})
-_OF_CODES = frozenset({
-    "ConvInteger", "MatMulInteger", "com.microsoft::DynamicQuantizeMatMul",
-    "com.microsoft::MatMulIntegerToFloat",
-})  # fmt: skip
+_OF_CODES = frozenset({"ConvInteger", "MatMulInteger", "com.microsoft::MatMulIntegerToFloat"})
 
 
 def multiplies_codes(facts: Facts) -> bool:

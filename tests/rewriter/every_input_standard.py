@@ -97,6 +97,10 @@ STANDARD: dict[str, tuple[Case, Changes]] = {
         node("Gather", {"data": i(_RNG.integers(0, 9, (3, 3)), const=True), "indices": i([2, 0])}, (I64,)),
         {"axis": {"axis": 1}},
     ),
+    "GatherElements": (
+        node("GatherElements", {"data": f(3, 2), "indices": i([[-1, 0], [1, -2]], const=True)}),
+        {"axis": {"axis": 1}},
+    ),
     "GatherND": (
         node("GatherND", {"data": f(2, 2, 2), "indices": i([[1], [0]])}),
         {"batch_dims": {"batch_dims": 1}},

@@ -57,7 +57,7 @@ def test_a_plan_refuses_it_with_the_reason(
     assert main(["explain", f"{model}:weight/DequantizeLinear", *ep]) == 0
     said = capsys.readouterr().out
     assert "HTP adds the zero point, scale * (w + zp)" in said
-    assert "measured 2.7.0: M3/DequantizeLinear matmul|" in said
+    assert "measured 2.7.0: P/DequantizeLinear|" in said
     assert main(["plan", model, *ep]) == 0
     assert "com.microsoft::MatMulNBits 0" in capsys.readouterr().out  # what takes its place
 

@@ -28,12 +28,15 @@ def node(
     columns: bool = True, dtype: Any = np.int8, const: bool = True, k: int = 64,
 ) -> ir.Model:  # fmt: skip
     b = Builder()
-    low = -128 if dtype is np.int8 else 0
+    # Processors without VNNI saturate sums of two products of signed codes beyond 64.
+    low, count = (-64, 128) if dtype is np.int8 else (0, 256)
     row: tuple[int, ...] = (8,) if columns else ()
-    w = b.const("w", b.rng.integers(low, low + 256, (k, 8)).astype(dtype))
+    w = b.const("w", b.rng.integers(low, low + count, (k, 8)).astype(dtype))
     w = w if const else b.input("w_run", ir.DataType.INT8, (k, 8))
     scale = b.const("w_scale", np.asarray(b.rng.uniform(0.01, 0.1, row), np.float32))
-    point = b.const("w_zero", np.asarray(b.rng.integers(low + 99, low + 156, row)).astype(dtype))
+    point = b.const(
+        "w_zero", np.asarray(b.rng.integers(low + count // 3, low + count // 2, row)).astype(dtype)
+    )
     a = b.input("a", U8 if kind == "MatMulIntegerToFloat" else F32, (1, 5, k))
     add = b.const("bias", b.rng.standard_normal(8).astype(np.float32)) if bias else None
     if kind == "MatMulIntegerToFloat":
