@@ -31,8 +31,8 @@ CONTROL = {"If", "Loop", "Scan"}
 
 TARGETS = {
     "CumSum": "qnn@2.4.0", "Elu": "qnn@2.4.0",
-    "Gather": "qnn@2.4.0", "GatherElements": "openvino@2025.2.0", "Gemm": "qnn@2.4.0", "HardSigmoid": "qnn@2.4.0",
-    "Selu": "qnn@2.4.0",
+    "Gather": "qnn@2.4.0", "GatherElements": "openvino@2025.2.0", "Gemm": "qnn@2.4.0",
+    "HardSigmoid": "qnn@2.4.0", "Selu": "qnn@2.4.0",
 }  # fmt: skip
 """Of rules that take some forms of an op to others; the others get the standard less the op."""
 
