@@ -198,6 +198,8 @@ def _advice(
     if fate is Fate.KEPT:
         yield f"your {on.ep} does otherwise? --illegal '{unit}' replaces it"
         return
+    if judgement.verdict is Verdict.LEGAL:  # it went with what is not, or for the better
+        return
     if fate in {Fate.LOWERED, Fate.FUSED}:
         yield f"your {on.ep} runs it as it is? --legal '{unit}' keeps it"
     if fate in {Fate.STUCK, Fate.UNKNOWN}:

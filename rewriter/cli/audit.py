@@ -73,6 +73,14 @@ def _compare(options: argparse.Namespace, scratch: Path) -> int:
     paths = (options.original, *options.results)
     say, limit = progress(), options.budget * 60
     original, result = (_side(path, scratch) for path in paths)
+    given = {value.name for value in result.model.graph.inputs}
+    stored = original.model.graph.initializers
+    asked = [v.name for v in original.model.graph.inputs if v.name not in stored]
+    if missing := [name for name in asked if name not in given]:
+        raise BadInput(
+            f"{result.file} has no input {', '.join(map(repr, missing))}, which {original.file} "
+            "needs; audit compares models that take the same inputs"
+        )
     pair = _pair(original, result, options.seed, scratch, limit)
     say(f"comparing {original.file} and {result.file} on ONNX Runtime's CPU")
     found, written = audit(pair), None

@@ -143,7 +143,12 @@ def ready_command(options: argparse.Namespace) -> Generator[None, None, None]:
     try:
         yield
     except FreeDims as error:
-        error.command = _quoted(["rewrite", *options.words, *error.words()])
+        words = ["rewrite", *options.words]
+        error.command = _quoted([*words, *error.words()])
+        grows = any(dim.name == "past" for dim in error.free)
+        if grows and options.command == "model" and not options.dim:
+            sizes = ["--static", "both", "--seq", "16", "--max-seq-len", "1024"]
+            error.generating = _quoted([*words, *sizes])
         raise
 
 

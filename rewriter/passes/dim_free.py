@@ -38,12 +38,13 @@ class FreeDims(BadInput):
     Attributes:
         free: the dims.
         command: a command line that fixes them, if whoever asks has one.
+        generating: one that makes graphs which generate text, where the model is such a one.
     """
 
     def __init__(self, ep: str, free: Iterable[FreeDim]) -> None:
         super().__init__(f"{ep} runs fixed shapes only, and these dims are free:")
         self.free = tuple(free)
-        self.command = ""
+        self.command = self.generating = ""
 
     def lines(self) -> list[str]:
         """The message, which is one line per dim."""
@@ -51,7 +52,9 @@ class FreeDims(BadInput):
         sizes = {d.name: d.proposal for d in self.free}
         past, seq = sizes.get("past"), sizes.get("seq")
         if self.command and past is not None and seq is not None:
-            listed.append(f"in the example the cache and the new tokens make {past + seq}")
+            listed.append(f"(past + seq is {past + seq} in the example)")
+        if self.generating:
+            listed.append(f"to generate text, give the cache a size: {self.generating}")
         example = [f"for example: {self.command}"] if self.command else []
         return [*map(str, self.args), *listed, *example]
 

@@ -71,6 +71,12 @@ def test_a_lowered_node() -> None:
     assert any("--legal 'Mish' keeps it" in said for said in found.advice)
 
 
+def test_a_legal_node_that_goes_with_others_is_not_offered_to_be_legal() -> None:
+    found = explained(norm_of_parts(), "e/Add", "qnn@2.7.0")
+    assert (found.fate, found.judgement.verdict) == (Fate.FUSED, "legal")
+    assert not any("--legal" in said or "as it is" in said for said in found.advice)
+
+
 def test_what_a_rule_built_is_followed() -> None:
     """The norm that the first rule builds is not in the standard either."""
     model = decoder(Decoder(layers=1))

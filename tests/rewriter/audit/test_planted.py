@@ -137,3 +137,15 @@ def test_other_outputs_are_another_function(
     ir.save(model, tmp_path / "less.onnx")
     assert main(["audit", str(twelve.original), str(tmp_path / "less.onnx")]) == 2
     assert "only the original has the output 'present.11.value'" in capsys.readouterr().err
+
+
+def test_an_input_that_only_the_original_has(
+    twelve: Twelve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ir.load(twelve.original)
+    kind = ir.TensorType(ir.DataType.INT64)
+    model.graph.inputs.append(ir.Value(name="position_ids", shape=ir.Shape([1]), type=kind))
+    ir.save(model, tmp_path / "more.onnx")
+    assert main(["audit", str(tmp_path / "more.onnx"), str(twelve.lowered)]) == 2
+    said = capsys.readouterr().err
+    assert f"{twelve.lowered} has no input 'position_ids', which " in said

@@ -205,6 +205,15 @@ def test_places_are_looked_at_before_the_work(
     assert not (model.parent.parent / "out").exists()
 
 
+def test_a_decoder_is_offered_a_folder_that_generates(capsys: Capture, away: Path) -> None:
+    assert main([str(FIXTURE), "--ep", "qnn", "-o", "out"]) == 2
+    start = "to generate text, give the cache a size: rewrite "
+    (line,) = (x for x in capsys.readouterr().err.splitlines() if x.startswith(start))
+    sized = shlex.split(line.removeprefix(start).replace("1024", "32"))  # as its rotary table
+    assert main([*sized, *FAST]) == 0
+    assert {"decode.onnx", "prefill.onnx"} <= {path.name for path in (away / "out").iterdir()}
+
+
 def test_the_fixture_takes_what_the_tool_proposes(capsys: Capture, away: Path) -> None:
     """With parity: a proposal that fits the shapes but not the rotary table would fail here."""
     assert main([str(FIXTURE), "--ep", "qnn"]) == 2
