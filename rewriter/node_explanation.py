@@ -92,7 +92,8 @@ def explain_node(
     report = lower(after, on, disable=disable, allow_stuck=True, keep_sites=False)
     own, originals = node.name or "", {n.name for n in _nodes(model)}
     row = judgement.row
-    built = [n for n in _nodes(after) if n.metadata_props.get(SOURCE) == own]
+    sites = {own, *(fired.node for fired in report.fired if own in fired.others)}
+    built = [n for n in _nodes(after) if n.metadata_props.get(SOURCE) in sites]
     fate = _fate(own, judgement, report, after)
     if fate is Fate.STUCK and _free(facts):
         fate = Fate.OPEN

@@ -74,6 +74,7 @@ def test_a_lowered_node() -> None:
 def test_a_legal_node_that_goes_with_others_is_not_offered_to_be_legal() -> None:
     found = explained(norm_of_parts(), "e/Add", "qnn@2.7.0")
     assert (found.fate, found.judgement.verdict) == (Fate.FUSED, "legal")
+    assert found.becomes == {"RMSNormalization": 1}
     assert not any("--legal" in said or "as it is" in said for said in found.advice)
 
 
