@@ -41,7 +41,7 @@ FOLDERS = [str(Path(file).parent) for file in _found("models/*/*/config.json")]
 GENAI = _found("onnx/genai/*/*/model.onnx")
 EVERY = GGUF + FOLDERS + GENAI
 QUICK = [
-    *(f for f in GGUF if f in {f"models/{name}/Q4_K_M.gguf" for name in ("llama", "gemma4-e2b")}),
+    *(f for f in GGUF if f == "models/llama/Q4_K_M.gguf"),
     *(f for f in FOLDERS if f == "models/llama/hf" or "quark" in f),
     *GENAI,
 ]

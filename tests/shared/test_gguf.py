@@ -92,7 +92,7 @@ def test_prompt_and_tokens_from_one_folder(file: str, ep: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ep", [*VERSIONS, "onnx-standard"])
-@pytest.mark.parametrize("file", slow_but(KINDS, [f for f in GGUF_FILES if "Q4_K_M" in f]))
+@pytest.mark.parametrize("file", slow_but(PLACED, [f for f in GGUF_FILES if "Q4_K_M" in f]))
 def test_nothing_is_stuck_or_unknown_at_any_version(file: str, ep: str) -> None:
     for tokens in (1, 8):
         model: ir.Model = read(MODELS / file)
