@@ -45,7 +45,7 @@ QUICK = [
     *(f for f in FOLDERS if f == "models/llama/hf" or "quark" in f),
     *GENAI,
 ]
-"""One of a kind: every reader, the simplest decoder and the one with most in it, and experts."""
+"""One of a kind: every reader, the simplest decoder, genai's with most in it, and experts."""
 
 
 def prompt_of(file: str) -> list[int]:
